@@ -23,10 +23,11 @@ from freshet.job.embed.serving import Serve
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
 from freshet.job.folder import layout
+from freshet.job.lifecycle.summary import unlearned_in_words
 from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.processes import handled
 from freshet.job.options.partitioning_options import PartitioningOptions
-from freshet.job.run.model import learned_ids, plan_to_run, unlearned_in_words
+from freshet.job.run.model import learned_ids, plan_to_run
 from freshet.kernels.processor import running
 from freshet.operators.embed.embedding import EmbeddingReport
 from freshet.operators.embed.engine import EngineOptions, unsupported

@@ -18,7 +18,7 @@ from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_attrs, read_dropped, read_noted, read_reasons
 from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
-from freshet.operators.telemetry.figures import FEATURED, HAS_TS, NOTED, UNLEARNED, UNUSUAL_TS
+from freshet.operators.telemetry.figures import FEATURED, HAS_TS, LEARNED, NOTED, UNLEARNED, UNUSUAL_TS
 from freshet.operators.telemetry.latency import KINDS, percentiles
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
@@ -34,6 +34,7 @@ _ZERO_FEATURES = """WARNING: all features are zeros, and so the embeddings say n
   The model reads features, but no accepted event and no snapshot had one other than zero.
   Features are x of add_vertex and set_features, or of vertices.parquet (--snapshot); the reasons for rejected records,
   and the lines on columns before the start, say why those that came were not taken."""
+_SAID_ABOVE = 0.01  # share of vertices without learned rows
 _MANY_EVENTS = 10_000  # of which none has a `ts`: the next ones will hardly have any
 _SUMMARY = {"events", "rejected", "reasons", "letters_dropped", "epochs", "seconds", "vertices", "rows"}
 
@@ -161,10 +162,20 @@ def without_ts_in_words(out: Path, events_min: int) -> str:
     return f"warning: --epoch-event-time: none of the {accepted:,} events had a ts, so no epoch ended by it"
 
 
+def unlearned_in_words(gauges: Mapping[str, int]) -> str:
+    """Say that many vertices have no learned row; empty where they are few, or the model has no such rows."""
+    count, vertices = gauges.get(UNLEARNED, 0), gauges.get(LEARNED, 0)
+    if count <= _SAID_ABOVE * vertices:
+        return ""
+    return (
+        f"{count:,} of {vertices:,} vertices ({count / vertices:.1%}) have ids that the model has no learned rows of: "
+        "zeros stand in their place. If these are others than at training, see `ids` of export_model; if they are new, "
+        "train and export the model again"
+    )
+
+
 def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Lines for people about a run, by name, as soon as they are due; each once."""
-    from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
-
     if ATTR not in known and read_attrs(out):
         yield (
             ATTR,
@@ -180,8 +191,6 @@ def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]
 
 def remarks(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
     """Lines for people about a run that has ended, beside its summary."""
-    from freshet.job.run.model import unlearned_in_words  # with libraries that take a while
-
     if attrs := read_attrs(out):
         yield f"attr of {attrs:,} edges of the events was checked and not kept"
     if words := unlearned_in_words(read_figures(out).gauges):

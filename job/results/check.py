@@ -23,6 +23,7 @@ from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import from_recorded
 from freshet.job.lifecycle.ending import settled
+from freshet.job.lifecycle.summary import complete_epoch
 from freshet.job.results.compare import Compared, Findings, compare
 from freshet.job.results.full_pass import (
     OWN,
@@ -42,7 +43,6 @@ from freshet.job.results.plain_replay import Given, PlainReplay
 from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.preflight import check_registry
 from freshet.job.run.sources import load_starts
-from freshet.job.run.summary import complete_epoch
 from freshet.job.run.watching import SAID_ABOVE, in_words
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.parser.letter_box import NOTED_LATE, ReadCounts, read_counts, read_noted, read_reasons

@@ -18,12 +18,9 @@ from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.operators.checks.layers import is_own
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
-from freshet.operators.telemetry.figures import LEARNED, UNLEARNED
 from freshet.partitioner.config import SPLITTING_NONE, GraphRules
 from freshet.partitioner.ids import INT, STRING
 from freshet.partitioner.times.units import MS, TsUnit
-
-_SAID_ABOVE = 0.01  # share of vertices without learned rows
 
 
 @dataclass(frozen=True)
@@ -224,15 +221,3 @@ def learned_ids(plan: AnyPlan, found: Mapping[str, str | None]) -> str | None:
             msg = f"{what}: {other} ids, but the model has learned rows of {kind} ids; export it with ids= of the job's"
             raise UsageError(msg)
     return kind
-
-
-def unlearned_in_words(gauges: Mapping[str, int]) -> str:
-    """Say that many vertices have no learned row; empty where they are few, or the model has no such rows."""
-    count, vertices = gauges.get(UNLEARNED, 0), gauges.get(LEARNED, 0)
-    if count <= _SAID_ABOVE * vertices:
-        return ""
-    return (
-        f"{count:,} of {vertices:,} vertices ({count / vertices:.1%}) have ids that the model has no learned rows of: "
-        "zeros stand in their place. If these are others than at training, see `ids` of export_model; if they are new, "
-        "train and export the model again"
-    )

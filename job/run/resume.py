@@ -17,6 +17,7 @@ from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.brokers import await_brokers
 from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.lifecycle.job_state import state_of
+from freshet.job.lifecycle.summary import complete_epoch
 from freshet.job.options.marks import Holds
 from freshet.job.options.run_config import RunConfig, that_hold, value_in_words, with_value, written
 from freshet.job.options.runtime_options import NEWEST
@@ -28,7 +29,6 @@ from freshet.job.run.processor import of_resumed_job
 from freshet.job.run.settings import BEGUN, cuts_of_resumed_job, kept_options, settings_of_run
 from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
-from freshet.job.run.summary import complete_epoch
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
 

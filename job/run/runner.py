@@ -22,6 +22,7 @@ from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.pipeline import Division, division_of, groups_max, parts_by_subtask
 from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.ending import spec_of_cluster_job
+from freshet.job.lifecycle.summary import StartUp, complete_epoch, live_remarks, profile, progress
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
@@ -35,7 +36,6 @@ from freshet.job.run.outputs import note_topics, watch_topics
 from freshet.job.run.resume import attach, resume, state_to_resume
 from freshet.job.run.session import JobPlan, Running, plan_job, sum_up
 from freshet.job.run.sources import Processes, file_readers_of, readers_of
-from freshet.job.run.summary import StartUp, complete_epoch, live_remarks, profile, progress
 from freshet.job.run.watching import Lag, LevelWatch, RejectWatch
 from freshet.job.stores.job_artifacts import put_artifacts
 from freshet.operators.factory import load_plan

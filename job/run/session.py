@@ -16,6 +16,7 @@ from freshet.job.console import say
 from freshet.job.errors import EXIT_DONE
 from freshet.job.folder import run_file
 from freshet.job.lifecycle.job_state import JobState
+from freshet.job.lifecycle.summary import StartUp, closing_summary, progress, remarks
 from freshet.job.options.run_config import RunConfig
 from freshet.job.run.attach import former_state
 from freshet.job.run.model import as_the_snapshot_was_made
@@ -23,7 +24,6 @@ from freshet.job.run.new_job import Job
 from freshet.job.run.preflight import check_services
 from freshet.job.run.resume import nothing_left
 from freshet.job.run.stop import JobEnd, stop_any
-from freshet.job.run.summary import StartUp, closing_summary, progress, remarks
 from freshet.job.run.watching import RejectWatch
 from freshet.job.serving.embedded import server_of_run
 

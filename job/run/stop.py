@@ -25,8 +25,8 @@ from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.run_file import forget_stop, write_stop
 from freshet.job.lifecycle.ending import settled
 from freshet.job.lifecycle.job_state import LOST, state_of
+from freshet.job.lifecycle.summary import complete_epoch
 from freshet.job.machine.processes import Process
-from freshet.job.run.summary import complete_epoch
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.telemetry.status_file import await_last
 

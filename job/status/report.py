@@ -16,7 +16,7 @@ from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import REST_S, state_of
 from freshet.job.lifecycle.lag_file import read_lag
-from freshet.job.run.summary import complete_epoch, progress, sink_statuses, unlearned, zero_features
+from freshet.job.lifecycle.summary import complete_epoch, progress, sink_statuses, unlearned, zero_features
 from freshet.job.status.asked_lag import AskedLag
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET

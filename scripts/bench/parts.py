@@ -39,7 +39,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.operators.dataflow import PARTITIONER
 from scripts.bench.arxiv_stream import first_events, generate_once, graph_name
 from scripts.bench.rounds import Figures, Measurement, MeasurementError, Results, medians, take_rounds

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.console import say
 from freshet.job.lifecycle.job_state import ENDED, state_of
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from tests.support.flink.high_availability import (
     application,
     await_true,

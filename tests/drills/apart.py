@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from freshet.job.dev.local_cluster import ClusterProcess, LocalCluster
+from freshet.job.lifecycle.summary import progress
 from freshet.job.machine.ports import server_port
-from freshet.job.run.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.operators.output_folders import TABLES_VARIABLE, TAIL

@@ -166,6 +166,6 @@ class ClientKills:
             time.sleep(0.1)
 
     def _epoch(self) -> int:
-        from freshet.job.run.summary import progress
+        from freshet.job.lifecycle.summary import progress
 
         return int(progress(self.job.out)["epoch"])

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import psutil
 
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.run.watching import in_flight_bytes, operator_levels
 from freshet.operators.telemetry.profile import read_profiles
 

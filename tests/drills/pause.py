@@ -22,7 +22,7 @@ from freshet.job.dev.broker import start_broker
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.flink.rest import FlinkRest
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.run.watching import IN_FLIGHT
 from tests.drills.memory_samples import MIB, Pause, Sampler, caught_up_after_s, rises, stood_after_s
 from tests.support.graphs.models import IN_WIDTH, conv, make_model

@@ -40,7 +40,7 @@ from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.errors import EXIT_FAILED, JobFailed
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from tests.support.kafka.topics import add_partitions, broker_folder, count_messages, make_topic
 from tests.support.runs.jobs import FRESHET, ROOT, Job, TopicInput, make_input, read_log
 from tests.support.runs.judge import Delivery, Outcome, check_count, check_embeddings, check_topic

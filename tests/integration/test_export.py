@@ -16,7 +16,7 @@ from freshet.job.dev.broker import start_broker
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.snapshot.reader import open_snapshot
 from freshet.partitioner.reference.graph import ReferenceGraph

@@ -18,7 +18,7 @@ from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.folder.leftovers import what_is_in
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.telemetry.load import read_loads
 from tests.support.flink.state_entries import state_bytes

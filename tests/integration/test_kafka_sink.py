@@ -19,7 +19,7 @@ from kafka.admin import ConfigResource
 
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.run.watching import in_flight_bytes, operator_levels
 from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import read_profiles

@@ -19,7 +19,7 @@ from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.operators.snapshot.writer import write_snapshot
 from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.positions import read_positions

@@ -16,7 +16,7 @@ import pytest
 from freshet.gnn.model import save_model
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from tests.support.graphs.kind_streams import random_records
 from tests.support.graphs.kinds import KINDS, kinds_model, sage_everywhere
 from tests.support.kafka.topics import broker_folder, require_jars

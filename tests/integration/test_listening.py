@@ -15,7 +15,7 @@ import pytest
 
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import RUNNING, read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.tables.place import SHM, mark_of, read_server
 from tests.support.runs.embeds import start_embed
 from tests.support.runs.jobs import DEADLINE_S, Input, Job, make_input

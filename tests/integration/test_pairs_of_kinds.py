@@ -26,7 +26,7 @@ import torch
 from freshet import EmbeddingClient
 from freshet.gnn.model import save_model
 from freshet.gnn.pyg.own.pairs import with_link_heads
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.service.generations import GENERATION, Service
 from freshet.job.serving.promotion import promote
 from freshet.job.serving.protocol.wanted import PAIRS_MAX

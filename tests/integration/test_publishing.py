@@ -11,7 +11,7 @@ import pytest
 
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import complete_epoch, progress
+from freshet.job.lifecycle.summary import complete_epoch, progress
 from tests.support.runs.jobs import Input, Job, epochs_shown, make_input, read_log
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.flink.job_spec import JobSpec
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.status.report import report
 from tests.support.runs.jobs import ROOT, Job, assert_as_uninterrupted, make_input
 

@@ -17,7 +17,7 @@ from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties, admin_client
 from freshet.job.kafka.produce import produce
 from freshet.job.kafka.read_topics import plan_topic, read_partition
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import topic_id
 from tests.support.kafka.debezium import AVRO, MAPS, changes, envelope, row

@@ -15,7 +15,7 @@ import pytest
 
 import freshet
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.tables.place import SHM, mark_of
 from tests.support.runs.jobs import Input, Job, epochs_shown, make_input

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables import place

@@ -24,7 +24,7 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
 from freshet.job.lifecycle.job_state import state_of
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.service.generations import GENERATION, Service
 from freshet.job.serving.feeds.topic_records import Kind, Record
 from freshet.job.serving.promotion import JobOfService

@@ -12,7 +12,7 @@ import pytest
 
 from freshet.job.flink.checkpoints import complete_states
 from freshet.job.folder.run_file import read_run
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from tests.support.runs.jobs import NO_SUMS, NO_SUMS_EITHER, Input, Job, assert_as_uninterrupted, make_input
 
 pytestmark = pytest.mark.slow

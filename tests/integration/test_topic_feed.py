@@ -13,7 +13,7 @@ import pytest
 from freshet.job.dev.broker import Broker, start_broker
 from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder import layout
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from tests.support.kafka.records import parse

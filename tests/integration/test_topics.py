@@ -30,7 +30,7 @@ from freshet.job.kafka.client import ClientProperties, admin_client
 from freshet.job.kafka.cut_channel import PARTITION, KafkaChannel, open_channel
 from freshet.job.kafka.cut_topic import CutTrimmer, address_of, check_cut_topic, copy_topic, make_cut_topic
 from freshet.job.kafka.produce import produce
-from freshet.job.run.summary import progress
+from freshet.job.lifecycle.summary import progress
 from freshet.job.serving.feeds import topic_reader
 from freshet.job.serving.feeds.topic_reader import OffsetsGoneError, TopicReader
 from freshet.operators.epochs.cut import Cut

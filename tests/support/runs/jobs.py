@@ -24,9 +24,9 @@ import yaml
 from freshet.gnn.model import save_model
 from freshet.job.folder.returned_kinds import logs_of
 from freshet.job.folder.run_file import read_run
+from freshet.job.lifecycle.summary import progress
 from freshet.job.machine.processes import die_with_parent
 from freshet.job.options.flags import keys_of_the_file
-from freshet.job.run.summary import progress
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.jumping import join, keep
 from tests.support.graphs.messages import gated_sum, message_layers

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from freshet.job.run import summary as summary_module
-from freshet.job.run.summary import StartUp, closing_summary, profile, progress, remarks
+from freshet.job.lifecycle import summary as summary_module
+from freshet.job.lifecycle.summary import StartUp, closing_summary, profile, progress, remarks
 from freshet.operators.telemetry.figures import FEATURED
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, bucket_of
 

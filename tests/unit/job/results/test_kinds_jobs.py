@@ -21,6 +21,7 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import returned_kinds, run_file
 from freshet.job.folder.returned_kinds import folder_name, logs_of, refuse_alike
 from freshet.job.history.past_rows import history
+from freshet.job.lifecycle.summary import closing_summary
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
 from freshet.job.results.check import check
@@ -28,7 +29,6 @@ from freshet.job.results.export import export
 from freshet.job.results.full_pass import OWN, PYG
 from freshet.job.run import runner
 from freshet.job.run.new_job import prepare
-from freshet.job.run.summary import closing_summary
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.doors.http_server import make_app
 from freshet.job.serving.feeds.fed_job import FedJob

@@ -17,12 +17,12 @@ from freshet.job.commands.run import run
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout, lock, run_file
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.lifecycle.summary import complete_epoch
 from freshet.job.options.config_file import load_run_config
 from freshet.job.run import runner
 from freshet.job.run.attach import former_state
 from freshet.job.run.new_job import prepare
 from freshet.job.run.preflight import begins, check_out, check_run
-from freshet.job.run.summary import complete_epoch
 from freshet.operators.snapshot.writer import write_snapshot
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 

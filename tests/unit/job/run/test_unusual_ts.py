@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from freshet.job.folder import layout
-from freshet.job.run.summary import live_remarks, remarks
+from freshet.job.lifecycle.summary import live_remarks, remarks
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.telemetry.figures import HAS_TS, UNUSUAL_TS
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile

@@ -9,7 +9,7 @@ import pytest
 
 from freshet.job.flink.figures import figures_of, is_wanted, look
 from freshet.job.flink.rest import FlinkRestError
-from freshet.job.run.summary import complete_epoch, progress, sink_statuses
+from freshet.job.lifecycle.summary import complete_epoch, progress, sink_statuses
 from freshet.operators.output_folders import STATUS
 from freshet.operators.parser.letter_box import read_noted, read_reasons
 from freshet.operators.telemetry.positions import read_positions
