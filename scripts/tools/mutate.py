@@ -94,7 +94,7 @@ _ATTENTION = "operators/aggregates/attention/kernels.py"
 _SIDES, _DELTAS, _READING = (_ATTENTION.replace("kernels", name) for name in ("sides", "deltas", "reading"))
 _STORAGE = "operators/storage/"
 _SEGMENTS, _CUT_TOPIC = "operators/epochs/cut_segments.py", "operators/epochs/cut_topic.py"
-_FEAST, _SERVER = "job/serving/doors/feast.py", "job/serving/doors/http_server.py"
+_FEAST, _SERVER = "job/serving/doors/feast.py", "job/serving/doors/routes/features.py"
 _PAST, _PROTOBUF = "job/history/past_rows.py", "operators/parser/registry/protobuf.py"
 TESTS[_FEAST] = TESTS[_SERVER] = "tests/unit/job/serving/test_feast_bytes.py"
 TESTS[_PAST], TESTS[_PROTOBUF] = (
@@ -289,7 +289,7 @@ MUTATIONS = [
     ),
     Mutation("epochs that are not visible are history", _PAST, " & (batch.epochs <= log.upto)"),
     Mutation("Feast's bound is of one id", _FEAST, "sum(around + count * of", "sum(around + of"),
-    Mutation("Feast's ids count once", _SERVER, "(values)) + 2 * sent", "(values)) + sent"),
+    Mutation("Feast's ids count once", _SERVER, "(values)) + 2 * size_sent", "(values)) + size_sent"),
     of_sums("a worn sum stays", "operators/aggregates/exact_sums.py", "_WORN = 2.0**-20", "_WORN = 2.0**20"),
     of_sums(
         "a lossy channel is forgotten",

@@ -19,6 +19,7 @@ from tests.unit.test_imports import ROOT, TORCH_NAMES, imported_name, imports_of
 
 HTTP = {"job.serving.doors.http_server", "job.serving.doors.json_answers", "job.serving.doors.feast"}
 HTTP |= {"job.serving.doors.timed_http", "job.serving.doors.job_metrics"}
+HTTP |= {f"job.serving.doors.routes.{file.stem}" for file in (ROOT / "job/serving/doors/routes").glob("[!_]*.py")}
 
 
 def test_extras_are_those_of_the_distribution() -> None:

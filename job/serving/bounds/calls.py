@@ -96,7 +96,7 @@ class Calls:
 
 def kind_of_path(path: str) -> str:
     """Return the kind of an HTTP request."""
-    return _PATHS.get(path.lstrip("/").partition("/")[0], OTHER)
+    return _PATHS.get(path.removeprefix("/v1").lstrip("/").partition("/")[0], OTHER)
 
 
 def end_of_status(status: int) -> str:

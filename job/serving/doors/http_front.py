@@ -12,11 +12,11 @@ import orjson
 
 from freshet.job.serving.bounds.budget import RETRY_S, Held, parsed
 from freshet.job.serving.bounds.calls import begin, end_of_status, kind_of_path
+from freshet.job.serving.doors.access import HEALTH, Access, access_of, unprefixed
 from freshet.job.serving.protocol.errors import EXHAUSTED, BadRequestError, ExhaustedError
 from freshet.job.serving.tables.health import Health, status_of
 
 BODY_BYTES_MAX = 4 << 20
-_OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for orchestrators, which have no token
 _POLL_S = 0.005
 BODY_S = 10.0  # until a body is there; over a connection of its own timed_http sees to that
 EXHAUSTED_STATUS, RETRY = 429, {"Retry-After": str(RETRY_S)}
@@ -63,11 +63,12 @@ class Front:
             if refused is not None:
                 await _answer(send, *refused)
                 return
-            if not self._is_known(headers):
+            path = unprefixed(scope["path"])
+            if path in HEALTH and not self._is_known(headers):
                 figures = self._health.figures()
                 await _answer(send, _probed(scope, figures), {"ready": bool(figures["ready"])})
                 return
-            if self.app is None and scope["path"] in _OPEN_PATHS:
+            if self.app is None and path in HEALTH:
                 figures = self._health.figures()
                 await _answer(send, _probed(scope, figures), figures)
                 return
@@ -114,7 +115,7 @@ class Front:
     def _refused(
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]
     ) -> tuple[int, dict[str, str]] | None:
-        if scope["path"] not in _OPEN_PATHS and not self._is_known(headers):
+        if access_of(scope["path"]) is not Access.OPEN and not self._is_known(headers):
             return 401, {"error": "expected the header `Authorization: Bearer TOKEN`"}
         coding = headers.get(b"content-encoding", b"identity").strip().lower()
         if coding not in (b"", b"identity"):
@@ -135,7 +136,7 @@ def as_json(content: Any) -> bytes:
 
 
 def _probed(scope: MutableMapping[str, Any], figures: dict[str, Any]) -> int:
-    return status_of(figures, scope["path"], _probe(scope) == "ok")
+    return status_of(figures, unprefixed(scope["path"]), _probe(scope) == "ok")
 
 
 def _probe(scope: MutableMapping[str, Any]) -> str | None:
@@ -143,12 +144,12 @@ def _probe(scope: MutableMapping[str, Any]) -> str | None:
 
     Raises: FormError for a query that is not that of the path.
     """
-    query = scope.get("query_string", b"")
-    if not query or scope["path"] not in _OPEN_PATHS:
+    query, path = scope.get("query_string", b""), unprefixed(scope["path"])
+    if not query or path not in HEALTH:
         return None
     from freshet.job.serving.bounds.forms import Nothing, Readiness, form_of_query  # which take long to load
 
-    if scope["path"] == "/readyz":
+    if path == "/readyz":
         return form_of_query(Readiness, query).stale
     form_of_query(Nothing, query)
     return None

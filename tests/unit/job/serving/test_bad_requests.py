@@ -128,9 +128,11 @@ def test_wrong_tokens(tmp_path, header):
             with pytest.raises(flight.FlightUnauthenticatedError, match="authorization"):
                 call()
         client.close()
-        for path in ("/embeddings/2", "/metrics", "/docs", "/openapi.json"):
-            assert one.http.get(path, headers={"authorization": header}).status_code == 401
-        assert one.http.get("/readyz").status_code == 200
+        for path in ("/embeddings/2", "/metrics", "/openapi.json", "/no-such-path"):
+            for prefix in ("", "/v1"):
+                assert one.http.get(prefix + path, headers={"authorization": header}).status_code == 401
+        for path in ("/readyz", "/v1/readyz"):
+            assert (one.http.get(path).status_code, one.http.get(path).json()) == (200, {"ready": True})
     finally:
         one.close()
 

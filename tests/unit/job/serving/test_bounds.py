@@ -123,9 +123,10 @@ def test_large_answers_are_what_small_ones_are(served, monkeypatch, missing):
     small = answers()
     for name in ("FREE_BYTES", "INLINE_BYTES", "PART_BYTES"):
         monkeypatch.setattr(json_answers, name, 300)
-    monkeypatch.setattr("freshet.job.serving.doors.http_server.INLINE_BYTES", 300)
+    for module in ("asking", "features"):
+        monkeypatch.setattr(f"freshet.job.serving.doors.routes.{module}.INLINE_BYTES", 300)
     monkeypatch.setattr("freshet.job.serving.doors.feast._PART_BYTES", 300)
-    monkeypatch.setattr("freshet.job.serving.doors.http_server.FREE_BYTES", 0)
+    monkeypatch.setattr("freshet.job.serving.doors.routes.asking.FREE_BYTES", 0)
     large = answers()
     assert lengths == [True] * 4 + [False] * 4
     for one, other in zip(small, large, strict=True):

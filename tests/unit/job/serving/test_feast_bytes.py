@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pytest
 
-from freshet.job.serving.doors import http_server
 from freshet.job.serving.doors.feast import feast_bytes, feast_parts
+from freshet.job.serving.doors.routes import asking, features
 from tests.support.serving.served import Served, key
 
 LONGEST = "2023-11-14T22:13:20.123Z"
@@ -36,14 +36,14 @@ def test_no_answer_is_longer(columns: list[str], count: int, width: int) -> None
 def test_what_was_sent_counts_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was read, and in the answer."""
     sizes: list[int] = []
-    found = http_server.found_in
+    found = asking.found_in
 
     async def noted(*asked: Any) -> Any:
         answer, held, size = await found(*asked)
         sizes.append(size)
         return answer, held, size
 
-    monkeypatch.setattr(http_server, "found_in", noted)
+    monkeypatch.setattr(features, "found_in", noted)
     one = Served(tmp_path / "O", "int")
     try:
         body = orjson.dumps({"features": ["v:epoch"], "entities": {"id": [key(one, 2)] * 50}})

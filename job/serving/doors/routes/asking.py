@@ -1,0 +1,76 @@
+"""Shared by the paths: requests as forms, waiting for an epoch, rows within the budget, the epoch of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from pydantic import ConfigDict, Field, create_model
+
+from freshet.job.serving.bounds.asked_ids import ids_of_values
+from freshet.job.serving.bounds.budget import FREE_BYTES, OBJECT_BYTES, Held
+from freshet.job.serving.bounds.forms import Form, Nothing, form_of_json, form_of_query
+from freshet.job.serving.doors.http_front import as_json
+from freshet.job.serving.doors.json_answers import INLINE_BYTES, JSON, Apart
+from freshet.job.serving.protocol.wanted import TIMES, Wanted, as_json_fields
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.served import Answer, Served
+
+F = TypeVar("F", bound=Form)
+_TIMES: dict[str, Any] = {name: (int | None, Field(description=about)) for name, about in TIMES.items()}
+AsOf: Any = create_model(
+    "AsOf",
+    __config__=ConfigDict(extra="allow"),
+    __doc__="The epoch that all rows of an answer are of, and its times, in ms since 1970.",
+    as_of=int,
+    **_TIMES,
+)
+
+
+def as_of(served: Served, epoch: int) -> dict[str, Any]:
+    """Return what every answer says of its rows."""
+    return {"as_of": epoch, **as_json_fields(served.so_far(epoch)), **served.job.more}
+
+
+def json_answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a small answer."""
+    return Response(as_json(content), status, headers, media_type=JSON)
+
+
+async def sent(apart: Apart, form: type[F], request: Request) -> tuple[F, int]:
+    """Return the request that a body is, and its number of bytes."""
+    query(Nothing, request)
+    raw = await request.body()
+    return await apart(len(raw) <= FREE_BYTES, form_of_json, form, raw), len(raw)
+
+
+def query(form: type[F], request: Request) -> F:
+    """Return the request that the URL is."""
+    return form_of_query(form, request.scope.get("query_string", b""), **request.path_params)
+
+
+async def found_in(
+    lookup: Lookup, apart: Apart, values: list[Any], wanted: Wanted, size_of: Callable[[Served], int]
+) -> tuple[Answer, Held, int]:
+    """The rows for an answer, the room that they take, and the bytes of an answer from their source."""
+    what = f"the answer for {len(values):,} ids"
+    lookup.budget.check(size_of(lookup.served), what)
+    await wait(lookup, wanted)
+    served = lookup.served  # the rows come from it, whatever takes its place meanwhile
+    lookup.budget.check(size := size_of(served), what)
+    return *await apart(size <= INLINE_BYTES, _rows, lookup, values, served), size
+
+
+async def wait(lookup: Lookup, wanted: Wanted) -> None:
+    """Return when the table is as far as wanted; raise what `Lookup.wait` does."""
+    if lookup.lacks_now(wanted) is not None and lookup.room is not None:
+        await lookup.room.wait_as_task(wanted)
+        lookup.lacks_now(wanted)  # of a generation that has ended meanwhile
+
+
+def _rows(lookup: Lookup, values: list[Any], served: Served) -> tuple[Answer, Held]:
+    ids = ids_of_values(values, served.table.strings)
+    row = served.row_shape(readout=True).in_arrow + OBJECT_BYTES
+    held = lookup.budget.hold(len(ids) * row, f"the rows of {len(ids):,} ids")
+    return lookup.get(ids, served=served), held
