@@ -12,7 +12,7 @@ ARGS ?=
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick drills check bench bench-matrix wheel lock clean
+.PHONY: help install demo test quick drills check docs bench bench-matrix wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ drills: $(ALL) ## the tests that are too long for make test: more kills, rescali
 check: $(ALL) ## linters and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(ALL) ## the site of the documentation, into build/docs/site; checks its links (ARGS=--serve: on this machine)
+	$(BIN)/python scripts/site/build.py $(ARGS)
 
 bench: $(ALL) ## throughput and latency of both runtimes on an arxiv-shaped stream
 	$(BIN)/python scripts/bench/throughput.py $(ARGS)
