@@ -44,7 +44,7 @@ def progress(out: str | Path) -> dict[str, Any]:
 
     Counted since the job began: events accepted and rejected, rows of the change log without epoch 0, streaming time.
     """
-    return _figures(sink_statuses(Path(out)))
+    return figures_of(sink_statuses(Path(out)))
 
 
 def sink_statuses(out: Path) -> list[dict[str, Any]]:
@@ -52,7 +52,8 @@ def sink_statuses(out: Path) -> list[dict[str, Any]]:
     return read_statuses(out, needs=_STATUS)
 
 
-def _figures(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def figures_of(statuses: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures that `progress` does, from the statuses of the sink parts."""
     latencies: dict[str, float | None] = {}
     for name in KINDS:
         counts = np.zeros(BUCKETS, np.int64)
@@ -101,7 +102,7 @@ def closing_summary(out: str | Path) -> dict[str, Any]:
     former = run.get("summary") or {}
     if lost and has_finished(run) and former.keys() >= _SUMMARY:
         return dict.fromkeys(NOTED, 0) | former
-    figures, reasons, noted = _figures(statuses), read_reasons(out), read_noted(out)
+    figures, reasons, noted = figures_of(statuses), read_reasons(out), read_noted(out)
     if lost:
         names = ", ".join(f"{STATUS}/{SINK_PREFIX}{part}.json" for part in lost)
         say(f"{out}: {names}: lost or damaged; what the summary says of them comes from the change log")

@@ -24,8 +24,10 @@ from freshet.job.serving.doors.worker import WorkerSettings
 from freshet.job.serving.feeds.feed import Feed, ServeOptions, feeds_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.history import History, shared_history
 from freshet.job.serving.tables.lookup import Lookup, joined
 from freshet.job.serving.tables.served import CurrentTable, JobHere
+from freshet.job.serving.view.sampler import Sampler
 
 # What follows the job brings numba in, and HTTP a large framework: both are loaded when Flight answers already.
 if TYPE_CHECKING:
@@ -209,12 +211,14 @@ class _Servers:
     def __init__(self, options: ServeOptions, lookup: Lookup, health: Health, feeds: Sequence[Feed]) -> None:
         self._doors = _doors(options)
         processes = len(self._doors.flight_ports)
-        shared = shared_memory(processes)
+        shared, history = shared_memory(processes), shared_history()
         budget = Budget(0, processes, shared)
         lookup.as_server(budget)
+        health.history = History(history)
+        self._sampler = Sampler(lookup, health)
         self._answering = Answering(self._doors, 0, lookup, health)
         jobs = {str(feed.tables): feed.job.described() for feed in feeds}
-        work = WorkerSettings(self._doors, 0, os.getpid(), jobs, options.stale_after_s, shared)
+        work = WorkerSettings(self._doors, 0, os.getpid(), jobs, options.stale_after_s, shared, history)
         self._tables, self._workers, self._is_announced = [feed.tables for feed in feeds], list[int](), False
         self._keeper = Keeper(work, self._changed, budget.forget)
 
@@ -222,6 +226,7 @@ class _Servers:
         """Answer over HTTP, too; Flight does so already. Workers follow."""
         self._answering.start()
         self._keeper.start()
+        self._sampler.start()
 
     def announce(self) -> None:
         """Say where it answers."""
@@ -233,6 +238,7 @@ class _Servers:
 
     def stop(self) -> None:
         """Answer no more."""
+        self._sampler.stop()
         self._keeper.stop()
         self._answering.stop()
 

@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from freshet.job.errors import UsageError
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.folder import layout
@@ -16,15 +14,14 @@ from freshet.job.kafka.topic_specs import TopicOutput
 from freshet.job.lifecycle.checkpoint_age import checkpoint_age_s
 from freshet.job.lifecycle.job_state import REST_S, state_of
 from freshet.job.lifecycle.lag_file import read_lag
-from freshet.job.lifecycle.summary import complete_epoch, progress, sink_statuses, unlearned, zero_features
+from freshet.job.lifecycle.summary import complete_epoch, figures_of, sink_statuses, unlearned, zero_features
 from freshet.job.status.asked_lag import AskedLag
+from freshet.job.status.glance import counted, freshness, rate_now
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
 from freshet.operators.parser.letter_box import read_noted, read_reasons
 from freshet.operators.telemetry.figures import NOTED
 from freshet.operators.telemetry.load import LETTERS, SOURCE, layer_loads, read_loads
-from freshet.operators.telemetry.recent import counts_of, events_per_s, recent_percentiles
-from freshet.operators.telemetry.status_file import BUCKETS
 
 Report = dict[str, Any]
 
@@ -38,9 +35,9 @@ def report(out: Path) -> Report:
     run, running = state.run, not state.is_over
     if state.runs_on_cluster:
         _ask_flink(out, run)
-    figures, reasons, noted = progress(out), read_reasons(out), read_noted(out)
-    rejected = max(sum(reasons.values()), figures["rejected"])
-    events = figures["events"] - figures["rejected"] + rejected
+    statuses, reasons, noted = sink_statuses(out), read_reasons(out), read_noted(out)
+    figures = figures_of(statuses)
+    events, rejected = counted(figures, reasons)
     seconds = figures["seconds"]
     lag, spec, why = read_lag(out, events), _spec(out, run), None
     if (lag is None and running) or (not running and run.get("topics")):  # no process of a run watches it
@@ -56,12 +53,12 @@ def report(out: Path) -> Report:
         "rejected": rejected,
         "reasons": reasons,
         **{name: noted[name] for name in NOTED},
-        "events_per_s": _rate_now(out) if running else 0.0,
+        "events_per_s": rate_now(statuses) if running else 0.0,
         "events_per_s_mean": round(events / seconds, 1) if seconds > 0 else None,
         "lag": lag,
         "lag_total": None if lag is None else sum(lag.values()),
         "lag_unknown": why,
-        **_freshness(out),
+        **freshness(statuses),
         "checkpoint_age_s": checkpoint_age_s(out, state),
         "vertices": figures["vertices"],
         "rows": figures["rows"],
@@ -93,21 +90,6 @@ def _ask_flink(out: Path, run: Mapping[str, Any]) -> None:
         look(out, rest, run.get("parts") or 1, run.get("sources") or ())
     finally:
         rest.close()
-
-
-def _rate_now(out: Path) -> float:
-    statuses = sink_statuses(out)
-    return round(max((events_per_s(status) for status in statuses), default=0.0), 1)
-
-
-def _freshness(out: Path) -> dict[str, float | None]:
-    """Return percentiles of the last minute; of the job's life where no epoch came in that time."""
-    whole, before = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
-    for status in sink_statuses(out):
-        counts = counts_of(status["latency_counts"])
-        whole += counts
-        before += counts_of(status["latency_before"][1]) if "latency_before" in status else counts
-    return recent_percentiles(whole, before)
 
 
 def _spec(out: Path, run: Mapping[str, Any]) -> JobSpec | None:

@@ -81,7 +81,7 @@ class Keeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=python_environ(),
-            pass_fds=[self._work.budget] if self._work.budget is not None else [],
+            pass_fds=[fd for fd in (self._work.budget, self._work.history) if fd is not None],
             start_new_session=True,  # Ctrl-C is for this process, which ends it then
         )
         assert process.stdin is not None

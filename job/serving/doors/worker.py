@@ -19,6 +19,7 @@ from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.tables.health import Health
+from freshet.job.serving.tables.history import History
 from freshet.job.serving.tables.lookup import Lookup, joined
 from freshet.job.serving.tables.served import CurrentTable, JobHere
 from freshet.log_lines import begin_inherited
@@ -39,6 +40,7 @@ class WorkerSettings:
     tables: dict[str, dict[str, Any]]
     stale_after_s: float
     budget: int | None = None  # the descriptor of the memory in which processes count what is in flight
+    history: int | None = None  # the same of the samples of the last hour
 
     def dump(self) -> bytes:
         """Return the JSON form."""
@@ -72,7 +74,9 @@ def main() -> int:
     lookup = joined([Lookup(one) for one in tables])
     unpack_few_at_once()
     lookup.as_server(Budget(work.number, len(doors.flight_ports), work.budget))
-    answering = Answering(doors, work.number, lookup, Health(lookup, work.stale_after_s))
+    health = Health(lookup, work.stale_after_s)
+    health.history = History(work.history)
+    answering = Answering(doors, work.number, lookup, health)
     answering.start()
     gc.freeze()
     say(f"worker {work.number}: Flight at {doors.flights[work.number]}")

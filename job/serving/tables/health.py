@@ -10,6 +10,7 @@ from typing import Any
 from freshet.job.serving.bounds.budget import Budget
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.job.serving.tables.history import History
 from freshet.job.serving.tables.kept import read_kept
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Served
@@ -40,6 +41,7 @@ class Health:
         self._lookup, self._stale_after_s = lookup, stale_after_s
         self.trouble: Callable[[], str | None] = lambda: None  # what whoever keeps the table knows
         self.following: Callable[[], dict[str, Any] | None] = lambda: None  # likewise, of a service's next job
+        self.history = History()  # of a server of several processes, in memory that they share
         self._asked_s, self._found = float("-inf"), _SILENT
 
     @property

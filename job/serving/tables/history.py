@@ -1,0 +1,98 @@
+"""Figures of the last hour, a sample a second, in memory that all processes of a server share."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SECONDS = 3600  # samples that are kept, one a second
+STATES = ("running", "stopped", "ended", "failed", "lost", "silent", "unknown")
+
+
+class Figure(NamedTuple):
+    """A figure of a sample: whether it is a whole number, and its description."""
+
+    whole: bool
+    about: str
+
+
+_OF_JOB = "null where no folder of a job is here"
+FIGURES = {
+    "time_ms": Figure(True, "when the sample was taken, in ms since 1970"),
+    "generation": Figure(True, "of a service; null without one"),
+    "epoch": Figure(True, "newest epoch that readers get; null while there is no table"),
+    "vertices": Figure(True, "vertices in the table"),
+    "behind_s": Figure(False, "seconds for which nothing was heard of the job"),
+    "reads_per_s": Figure(False, "lookups, neighbours and scores answered a second, by all processes of the server"),
+    "events": Figure(True, f"events read since the job began; {_OF_JOB}"),
+    "events_per_s": Figure(False, f"events read a second, now; {_OF_JOB}"),
+    "rows": Figure(True, f"rows written since the job began; {_OF_JOB}"),
+    "rows_per_s": Figure(False, f"rows written a second, now; {_OF_JOB}"),
+    "lag": Figure(True, f"records of the input that are not read yet; {_OF_JOB}, or where it is not known"),
+    "freshness_ms_p50": Figure(False, "arrival of an event until others can read its rows: median of the last minute"),
+    "freshness_ms_p99": Figure(False, "the same, 99th percentile"),
+    "rejected": Figure(True, f"records rejected since the job began; {_OF_JOB}"),
+}
+STATE = "state"
+_COLUMNS = {name: column for column, name in enumerate((*FIGURES, STATE))}
+_WORD = 8
+
+
+class History:
+    """Ring of samples; one process writes, all read.
+
+    Invariant: the number of samples grows after a sample is whole. A reader leaves out those that may have been
+    replaced while it read.
+    """
+
+    def __init__(self, fd: int | None = None, seconds: int = SECONDS) -> None:
+        """`fd`: of memory that processes share (`shared_history`); None: memory of this process."""
+        size = size_of(seconds)
+        raw = memoryview(bytearray(size)) if fd is None else memoryview(mmap.mmap(fd, size))
+        self._count = np.frombuffer(raw[:_WORD], np.int64)
+        self._ring = np.frombuffer(raw[_WORD:], np.float64).reshape(seconds, len(_COLUMNS))
+
+    def add(self, sample: Mapping[str, Any]) -> None:
+        """Append a sample: figures by name, None or absent where there is none."""
+        row = np.full(len(_COLUMNS), np.nan)
+        for name, value in sample.items():
+            if value is not None:
+                row[_COLUMNS[name]] = STATES.index(value) if name == STATE else value
+        count = int(self._count[0])
+        self._ring[count % len(self._ring)] = row
+        self._count[0] = count + 1
+
+    def since(self, time_ms: int = 0) -> list[dict[str, Any]]:
+        """Return the samples later than a time, the oldest first."""
+        size, before = len(self._ring), int(self._count[0])
+        found = self._ring.copy()
+        spoilt = max(0, int(self._count[0]) + 1 - size)  # the next sample may be half there
+        numbers = np.arange(max(0, before - size, spoilt), before)
+        rows = found[numbers % size]
+        rows = rows[rows[:, _COLUMNS["time_ms"]] > time_ms]
+        return [_sample(row) for row in rows.tolist()]
+
+
+def _sample(row: list[float]) -> dict[str, Any]:
+    sample: dict[str, Any] = {}
+    for (name, figure), value in zip(FIGURES.items(), row, strict=False):
+        sample[name] = None if value != value else int(value) if figure.whole else round(value, 3)
+    state = row[-1]
+    sample[STATE] = None if state != state else STATES[int(state)]
+    return sample
+
+
+def size_of(seconds: int = SECONDS) -> int:
+    """Return the bytes of the memory of a history."""
+    return _WORD * (1 + seconds * len(_COLUMNS))
+
+
+def shared_history() -> int:
+    """Return a descriptor of the memory of a history; children inherit it if it is passed."""
+    fd = os.memfd_create("freshet-history")
+    os.ftruncate(fd, size_of())
+    return fd
