@@ -19,6 +19,7 @@ from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import TIMEOUT_S, Wanted
 
 TIMEOUT_MAX_S = 60.0
+LETTERS_MAX = 200
 _INT64_MAX = 2**63 - 1
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 _PLACE = "min_position"  # an object in JSON, and in a query PLACE:OFFSET, once for each partition
@@ -129,6 +130,24 @@ class Readiness(Form):
     """A probe of readiness."""
 
     stale: Literal["ok", "no"] = Field(default="no", description="`ok`: a server with an old table is ready, too")
+
+
+class HistorySince(Form):
+    """Samples of the last hour."""
+
+    since_ms: int = Field(default=0, ge=0, le=_INT64_MAX, description="only samples later than this, in ms since 1970")
+
+
+class Rejected(Form):
+    """The newest rejected records."""
+
+    limit: int = Field(default=20, ge=1, le=LETTERS_MAX, description="records at most")
+
+
+class OneEpochOf(OfKind):
+    """An epoch."""
+
+    epoch: int = Field(ge=0, le=_INT64_MAX, description="number of the epoch")
 
 
 class Nothing(Form):

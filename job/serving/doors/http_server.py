@@ -9,7 +9,7 @@ from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, ONE_BYTES_MAX
 from freshet.job.serving.bounds.forms import TIMEOUT_MAX_S, FormError
 from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY
 from freshet.job.serving.doors.one_sentence import logged
-from freshet.job.serving.doors.routes import computed_answers, description, features, lookups, probes
+from freshet.job.serving.doors.routes import computed_answers, description, features, job, lookups, page, probes
 from freshet.job.serving.doors.routes.asking import json_answer
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError, kind_of
@@ -19,6 +19,7 @@ from freshet.job.serving.tables.lookup import K_MAX, Lookup
 
 _STATUS = {
     "bad-request": 400,
+    "no-job": 404,
     "not-yet": 504,
     "other-model": 409,
     "gone": 410,
@@ -28,7 +29,7 @@ _STATUS = {
     EXHAUSTED: EXHAUSTED_STATUS,
 }
 # Another capability is a module with `add(routes)` and a name here; one that is open or for admins stands in access.py.
-_MODULES = (description, lookups, features, computed_answers, probes)
+_MODULES = (description, lookups, features, computed_answers, probes, job, page)
 
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
@@ -40,7 +41,7 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
         f"answer takes at most {ONE_BYTES_MAX >> 20} MiB, all in flight together at most {ALL_BYTES_MAX >> 20} MiB: "
         "past it 429, with Retry-After where a later try may do."
     )
-    app = FastAPI(title="Freshet", description=about)
+    app = FastAPI(title="Freshet", description=about, docs_url=None, redoc_url=None)
     lookup.as_server()
     _refuse_by_kind(app)
     routes = Routes(app, lookup, health)

@@ -121,11 +121,14 @@ class Lookup:
         return found
 
     def times_of(self, answer: Answer) -> np.ndarray:
-        """Return (arrived_ms, event_ts) of the epochs of rows, (n, 2) int64; NO_TIME where it is not known.
+        """Return (arrived_ms, event_ts) of the epochs of rows; see `times_of_epochs`."""
+        return self.times_of_epochs(answer.served, answer.epochs)
+
+    def times_of_epochs(self, served: Served, epochs: np.ndarray) -> np.ndarray:
+        """Return (arrived_ms, event_ts) of epochs, (n, 2) int64; NO_TIME where it is not known.
 
         Raises: DamagedFileError for a file of `epochs/` beside the table.
         """
-        epochs, served = answer.epochs, answer.served
         if served.job.consistency == ROW:
             return np.full((len(epochs), 2), NO_TIME)
         found = served.table.times(epochs)

@@ -16,7 +16,6 @@ from freshet.job.kafka.address import is_kafka
 from freshet.job.serving.view.job_here import NoJobError
 from freshet.operators.parser.letter_box import FILES, read_dropped, read_reasons, reason_of
 
-LIMIT_MAX = 200
 READ_BYTES = 1 << 20  # from the ends of the files, for one answer
 SHOWN = 2000  # characters of a record or an error
 _BLOCK = 64 << 10
