@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
     from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
+    from freshet.operators.snapshot.given.write import write_snapshot as write_snapshot
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
@@ -57,6 +58,7 @@ _HOMES = {
     "history": "freshet.job.history.past_rows",
     "linear": "freshet.gnn.own.api",
     "relu": "freshet.gnn.own.api",
+    "write_snapshot": "freshet.operators.snapshot.given.write",
 }
 
 __all__ = [
@@ -84,6 +86,7 @@ __all__ = [
     "history",
     "linear",
     "relu",
+    "write_snapshot",
 ]
 
 

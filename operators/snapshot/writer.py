@@ -179,10 +179,15 @@ def write_snapshot(
         edges[ATTR] = _lists(attr)
     if edge_key is not None:
         edges[KEY_FIELD] = _plain_keys(edge_key)
-    pq.write_table(pa.table(vertices), folder / "vertices.parquet", write_page_checksum=True)
-    pq.write_table(pa.table(edges), folder / "edges.parquet", write_page_checksum=True)
+    write_tables(folder, pa.table(vertices), pa.table(edges))
     if info is not None:
         write_whole(folder / "snapshot.json", orjson.dumps(info, option=orjson.OPT_INDENT_2))
+
+
+def write_tables(folder: Path, vertices: pa.Table, edges: pa.Table) -> None:
+    """Write the tables of a snapshot into a folder that exists."""
+    pq.write_table(vertices, folder / "vertices.parquet", write_page_checksum=True)
+    pq.write_table(edges, folder / "edges.parquet", write_page_checksum=True)
 
 
 def _lists(rows: np.ndarray | Sequence[Sequence[float] | np.ndarray | None]) -> pa.Array:

@@ -9,11 +9,11 @@ from pathlib import Path
 from tests.unit.test_imports import ROOT, package_files
 
 REACHES_MAX = 195  # it may only fall
-_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, in spite of their names
+_PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_repr_html_"}  # in spite of their names: of tuples, and IPython
 
 
 def is_private(name: object) -> bool:
-    return isinstance(name, str) and name.startswith("_") and not name.startswith("__") and name not in _OF_TUPLES
+    return isinstance(name, str) and name.startswith("_") and not name.startswith("__") and name not in _PUBLIC
 
 
 def is_own(node: ast.expr) -> bool:
