@@ -22,6 +22,7 @@ from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.factory import load_plan, make_outlet, open_network
 from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.parser.json_lines import guards
+from freshet.operators.parser.text_tables import scan
 from freshet.operators.settings import Settings
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
@@ -67,6 +68,7 @@ def take_events(settings: Settings, plan: AnyPlan, *, sinks: bool) -> None:
     partitioner.restore(())
     network = open_network(settings, plan, sinks=sinks)
     guards.warm_up()
+    scan.warm_up()
     events = throwaway_events(settings, plan)
     for at in range(0, len(events), 4):
         outcome = partitioner.receive(events.slice(at, at + 4).encode(), float(at * 10 + 1))

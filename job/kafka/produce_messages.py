@@ -15,9 +15,13 @@ import pyarrow as pa
 from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.files import Chunk, ChunkReader
 from freshet.operators.parser.formats import BOM
+from freshet.operators.parser.keys import KeyRules
 from freshet.operators.parser.records import records, to_json
-from freshet.operators.parser.rules import with_integers
+from freshet.operators.parser.rules import Rules, with_integers
+from freshet.operators.parser.text_tables.rows import TextRows
+from freshet.operators.parser.text_tables.values import preparing
 from freshet.partitioner.times.units import Timed
+from freshet.schema import Features
 
 RouteBy = Literal["dst", "src", "one"]
 MessageFormat = Literal["jsonl", "arrow"]
@@ -159,7 +163,20 @@ def read_lines(chunk: Chunk, reader: ChunkReader) -> list[bytes]:
     data = reader.read(chunk)
     if isinstance(data, bytes):
         return [line for line in data.removeprefix(BOM).split(b"\n") if line.strip()]
+    if isinstance(data, TextRows):
+        return list(_lines_of(data))
     return [to_json(_as_line(record)) for record in records(all_columns(data), np.arange(data.num_rows))]
+
+
+def _lines_of(rows: TextRows) -> Iterator[bytes]:
+    """The rows of text as objects of JSON, with integers for ids that are written so; one that is none as its text."""
+    rules = Rules(Features(0), keys=KeyRules(kind=None))
+    prepare, columns = preparing(rules), rows.columns({*rows.names, *rows.constants, *rules.fields})
+    for row, record in enumerate(records(columns, np.arange(len(rows)))):
+        if row in rows.errors:
+            yield orjson.dumps(rows.raw(row).decode(errors="replace"))
+        else:
+            yield to_json(_as_line(prepare(record, rules.keys.field)))
 
 
 def _as_line(record: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,6 @@ All records of a message have the position of the message. Blank lines are no re
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +18,7 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.results.plain_changes import KEY
 from freshet.job.results.plain_rules import Event, PlainRules
+from freshet.job.results.plain_text import DELIMITERS, folder_values, opened, text_rows
 from freshet.operators.parser.arrow.bounds import ARROW_STREAM, read_arrow
 from freshet.operators.parser.arrow.parquet_file import open_parquet
 from freshet.operators.parser.event_files import EventFile
@@ -32,7 +31,6 @@ SNAPSHOT_TABLES = {
     "edges": ("add_edge", ("src", "dst", "weight", "type", "attr")),
 }
 TIME = "ts"
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 BOM = b"\xef\xbb\xbf"
 ODD_ROWS_MAX = 1 << 16  # of an Arrow message whose columns are not of the types that fields have
 
@@ -69,10 +67,17 @@ def file_records(file: EventFile, rules: PlainRules, first: int = 0) -> Iterator
         if file.format == JSONL:
             yield from _lines_of(file.path, rules, first)
             return
-        fields = _fields_of(rules)
-        for number, row in enumerate(_rows(READERS[file.format](Path(file.path), fields), fields)):
+        fields, is_text = _fields_of(rules), file.format in DELIMITERS
+        rows: Iterator[dict[str, Any] | None]
+        if is_text:
+            rows = text_rows(file, fields)
+        else:
+            constants = folder_values(file)
+            rows = (row | constants for row in _rows(READERS[file.format](Path(file.path), fields), fields))
+        for number, row in enumerate(rows):
             if number >= first:
-                yield from (Judged(number + 1, event) for event in rules.events(row, is_row=True))
+                found = [None] if row is None else rules.events(row, is_row=True, is_text=is_text)
+                yield from (Judged(number + 1, event) for event in found)
     except (OSError, pa.ArrowException) as error:
         msg = f"--events {file.name}: can't be read: {error}"
         raise UsageError(msg) from None
@@ -133,9 +138,7 @@ def event_ts_of(snapshot: Path) -> int | None:
 
 
 def _lines_of(path: str, rules: PlainRules, first: int) -> Iterator[Judged]:
-    compression = COMPRESSIONS.get(Path(path).suffix.lower())
-    opened = gzip.open(path) if compression == "gzip" else pa.input_stream(path, compression=compression)
-    with io.BufferedReader(opened) as file:
+    with opened(path) as file:
         for number, line in enumerate(file):
             if number >= first and line.removeprefix(BOM).strip():
                 yield from (Judged(number + 1, event) for event in _line(line, rules))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from freshet.job.results.plain_changes import KEY, PlainMap
+from freshet.job.results.plain_text import from_text
 from freshet.schema import ATTR, PLAIN_EDGE, WEIGHT, EdgeRow, Features, edge_row
 
 Id = int | str
@@ -104,12 +105,15 @@ class PlainRules:
         self._id_type = self._id_type or kind
         return self._id_type is kind
 
-    def events(self, record: Any, is_row: bool = False, lacks_presence: bool = False) -> list[Event | None]:
+    def events(
+        self, record: Any, is_row: bool = False, lacks_presence: bool = False, is_text: bool = False
+    ) -> list[Event | None]:
         """The events of a record; a single None where it is rejected, nothing where it is skipped.
 
-        `lacks_presence`: of Protobuf, where a field that was never set may have a value that is nothing.
+        `lacks_presence`: of Protobuf, where a field that was never set may have a value that is nothing; `is_text`: of
+        CSV, where every value is text.
         """
-        whole = self._without_nothing if lacks_presence else lambda one: one
+        whole = self._without_nothing if lacks_presence else self._of_text if is_text else lambda one: one
         if not self.is_mapped:
             return [self.judge(whole(record), is_row)]
         is_key, before = self.reads_keys and type(record) is dict and record.keys() == {KEY}, self._id_type
@@ -176,6 +180,9 @@ class PlainRules:
             return getattr(ts, "ms", None)  # of a value that says a time by its type
         seconds_of = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
         return math.floor(Fraction(ts, seconds_of[self.ts_unit]) * 1000)
+
+    def _of_text(self, record: Any) -> Any:
+        return from_text(record, self._id_type, self.key_name, self._edge_keys)
 
     def _without_nothing(self, record: Any) -> Any:
         if type(record) is not dict:

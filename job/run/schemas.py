@@ -12,10 +12,13 @@ import pyarrow as pa
 
 from freshet.operators.parser.arrow.arrays import advice_on, advice_on_struct, is_number, is_text
 from freshet.operators.parser.event_files import EventFile
-from freshet.operators.parser.files import LineReader
-from freshet.operators.parser.formats import JSONL, TABLES
+from freshet.operators.parser.files import schema_of
+from freshet.operators.parser.formats import JSONL, TEXTS
 from freshet.operators.parser.keys import KeyRules
+from freshet.operators.parser.partitions import columns_of
 from freshet.operators.parser.rules import ID_FIELDS, KIND_FIELDS, FieldKind, fields_of, is_past_int64
+from freshet.operators.parser.streams import LineReader
+from freshet.operators.parser.text_tables.rows import numbered
 from freshet.partitioner.ids import INT, STRING
 from freshet.schema import Features
 
@@ -45,12 +48,38 @@ def tell_schemas(
         if file.format == JSONL:
             found = _of_lines(file, features, id_kind, keys)
         else:
-            found = findings(TABLES[file.format].reader().schema(file.path), features, id_kind, keys)
+            found = findings(_schema_of(file, features, id_kind, keys), features, id_kind, keys)
         for line in found:
             seen.setdefault(line, []).append(file.name)
     for line, names in seen.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         say(f"{names[0]}{more}: {line}")
+
+
+def _schema_of(file: EventFile, features: Features, id_kind: str | None, keys: KeyRules) -> pa.Schema:
+    """The columns of a file and of its folders, each of a type that its field allows where it is text."""
+    schema, fields = schema_of(file), {keys.field: FieldKind.KEY, **fields_of(features)}
+    of_text = schema.names if file.format in TEXTS else []
+    known = {name: pa.string() for name in (*of_text, *columns_of(file.name, file.levels))}
+    for name in known:
+        kind = fields.get(name)
+        if kind is FieldKind.ID:
+            known[name] = pa.string() if id_kind in (STRING, CAST) else pa.int64()
+        elif kind is FieldKind.KEY:
+            known[name] = pa.int64() if keys.kind == INT else pa.string()
+        elif kind in _OF_TEXT:
+            known[name] = _OF_TEXT[kind]
+    known |= {field: pa.list_(pa.float32()) for field in ("x", "attr") if numbered(field, of_text)}
+    rest = [one for one in schema if one.name not in known]
+    return pa.schema([*rest, *known.items()])
+
+
+_OF_TEXT = {
+    FieldKind.NUMBER: pa.float64(),
+    FieldKind.NUMBERS: pa.list_(pa.float64()),
+    FieldKind.FEATURES: pa.list_(pa.float64()),
+    FieldKind.TIME: pa.int64(),
+}
 
 
 def tell_fields(

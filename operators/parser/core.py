@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from freshet.operators.limits import ID_BYTES_MAX
-from freshet.operators.parser.arrow.arrays import all_columns, known_columns
 from freshet.operators.parser.arrow.bounds import ARROW_STREAM, read_arrow
-from freshet.operators.parser.arrow.fields import are_exact, op_codes, read_fields
-from freshet.operators.parser.columns import NO_OP, take
 from freshet.operators.parser.files import Chunk
 from freshet.operators.parser.json_lines.parse import LINES_MIN, LineParser
 from freshet.operators.parser.json_lines.text import Text
@@ -25,110 +22,15 @@ from freshet.operators.parser.keys import KEY_FIELD, KeyRules
 from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.mapping import Expressions, MappedRules
 from freshet.operators.parser.messages import KEY, MessageValues, RawMessage, key_record
+from freshet.operators.parser.parse_rows import Parsed, Table, is_quick, parse_table, parse_text
 from freshet.operators.parser.place_keys import SAME_MAX, with_place_keys
-from freshet.operators.parser.records import records
 from freshet.operators.parser.registry.decoder import Decoder
-from freshet.operators.parser.rejects import Origin, Rejects, TablePlace
+from freshet.operators.parser.rejects import Origin, TablePlace
 from freshet.operators.parser.rules import Rules
-from freshet.partitioner.event_builder import EventBuilder
-from freshet.partitioner.events import OP_ADD_EDGE, Events
+from freshet.operators.parser.text_tables.rows import TextRows
+from freshet.partitioner.events import Events
 from freshet.partitioner.times.units import MS, TsUnit
 from freshet.schema import Features
-
-Table: TypeAlias = pa.Table | pa.RecordBatch
-Parsed: TypeAlias = tuple[Events, list[DeadLetter]]
-Arrays: TypeAlias = Mapping[str, pa.Array]
-
-_PEEK = 256  # rows looked at together where the rules are asked for each
-
-
-def parse_table(table: Table, rules: Rules, place: TablePlace) -> Parsed:
-    """The events of a table's rows, and the letters of its bad ones."""
-    with np.errstate(over="ignore"):
-        if rules.is_mapped:
-            return _by_rows(all_columns(table), rules, place)
-        columns = known_columns(table, rules.fields)
-        early = _decide(columns, rules, place.rows) if rules.is_open else {}
-        return _by_columns(columns, rules, place, early) or _by_rows(columns, rules, place)
-
-
-def is_quick(table: Table, rules: Rules) -> bool:
-    """True if no row of a table has to be checked by itself, except invalid ones."""
-    return not rules.is_mapped and are_exact(known_columns(table, rules.fields))
-
-
-def _by_columns(columns: Arrays, rules: Rules, place: TablePlace, early: Mapping[int, str]) -> Parsed | None:
-    """All rows at once; None where one looks bad that is not. `early`: why the first rows are bad."""
-    fields = read_fields(columns, place.rows, rules)
-    events, bad = take(fields, rules, place)
-    if not len(bad):
-        return events, []
-    letters = _explain(columns, bad, rules, place, early)
-    return None if letters is None else (events, letters)
-
-
-def _by_rows(columns: Arrays, rules: Rules, place: TablePlace) -> Parsed:
-    """All rows one by one: slow, and taken only for mapped records and odd columns."""
-    builder, rejects, positions = rules.builder(), Rejects(place), place.positions().tolist()
-    for begin in range(0, place.rows, _PEEK):
-        some, errors = np.arange(begin, min(begin + _PEEK, place.rows)), dict[int, str]()
-        for row, record in enumerate(records(columns, some), begin):
-            error = rules.append_row(record, builder, positions[row])
-            if error is not None:
-                builder.reject()
-                errors[row] = error
-        rejects.add(errors)
-    origin = place.origin
-    return builder.build(place.end, origin.source, origin.partition, place.arrival_ms), rejects.letters()
-
-
-def _decide(columns: Arrays, rules: Rules, n: int) -> dict[int, str]:
-    """Let the first row that is accepted decide the kind of ids, and the first edge that is added the kind of keys.
-
-    Returns why rows before them are bad.
-    """
-    errors: dict[int, str] = {}
-    codes = op_codes(columns.get("op"), n)  # a row without an operation says nothing of ids
-    _judge_until(lambda: rules.id_kind is not None, np.flatnonzero(codes != NO_OP), columns, rules, errors)
-    if rules.keys.field in columns or not rules.keys.is_given:
-        adds = np.flatnonzero(codes == OP_ADD_EDGE)
-        _judge_until(lambda: rules.keys.kind is not None, adds, columns, rules, errors)
-    return errors
-
-
-def _judge_until(
-    is_done: Callable[[], bool], rows: np.ndarray, columns: Arrays, rules: Rules, errors: dict[int, str]
-) -> None:
-    """Judge rows one by one until something is decided, and note why they are bad."""
-    for begin in range(0, len(rows), _PEEK):
-        some = rows[begin : begin + _PEEK]
-        for row, record in zip(some.tolist(), records(columns, some), strict=True):
-            if is_done():
-                return
-            error = rules.append_row(record, rules.builder(), 0)
-            if error is not None:
-                errors.setdefault(row, error)
-
-
-def _explain(
-    columns: Arrays, rows: np.ndarray, rules: Rules, place: TablePlace, early: Mapping[int, str]
-) -> list[DeadLetter] | None:
-    """The letters of rows that look bad; None if the rules take one of them after all."""
-    rejects, exact = Rejects(place), are_exact(columns)
-    scratch = EventBuilder(rules.features)
-    for begin in range(0, len(rows), _PEEK):
-        if exact and rejects.is_full:
-            rejects.count(len(rows) - begin)
-            break
-        some, errors = rows[begin : begin + _PEEK], dict[int, str]()
-        for row, record in zip(some.tolist(), records(columns, some), strict=True):
-            error = early.get(row) or rules.append_row(record, scratch, 0)
-            if error is None:
-                return None
-            errors[row] = error
-        rejects.add(errors)
-    return rejects.letters()
-
 
 __all__ = ["Origin", "Parser"]
 
@@ -205,7 +107,7 @@ class Parser:
     def parse_chunk(
         self,
         chunk: Chunk,
-        data: bytes | pa.RecordBatch,
+        data: bytes | pa.RecordBatch | TextRows,
         arrival_ms: float = 0.0,
         whole: Callable[[], Table] | None = None,
     ) -> Parsed:
@@ -213,6 +115,8 @@ class Parser:
         origin = Origin(chunk.source, chunk.name)
         if isinstance(data, bytes):
             return self.parse_jsonl(data, origin, chunk.first, arrival_ms)
+        if isinstance(data, TextRows):
+            return self._keyed(parse_text(data, self._rules, origin, chunk.first, arrival_ms), origin)
         return self.parse_table(data, origin, chunk.first, arrival_ms, whole)
 
     def parse_jsonl(self, data: bytes, origin: Origin, first_line: int = 0, arrival_ms: float = 0.0) -> Parsed:

@@ -6,72 +6,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.errors import InputError
-from freshet.operators.parser.formats import SUFFIXES, begins_wrong, format_of, hint
+from freshet.operators.parser.formats import JSONL, SUFFIXES, begins_wrong, format_by, format_of, hint
+from freshet.operators.parser.partitions import EventFileError, files_in
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16
 _STREAMS = ("/dev/", "/proc/")
 _MEMORY = "/dev/shm/"  # plain files in memory
-# Folders of a table format: which of the files beside them hold, their own catalogue alone knows.
-_CATALOGUES = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "metadata": "Iceberg"}
-
-
-class EventFileError(InputError):
-    """A file or folder of events cannot be read; the message names it and says why."""
+__all__ = ["EventFile", "EventFileError", "list_files"]
 
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
-    """One file of events; `name` is the path as the user wrote it, `source` its place in the order of reading."""
+    """One file of events; `name` is the path as the user wrote it, `source` its place in the order of reading.
+
+    `levels`: how many folders of the name are `key=value`, of which each key is a column.
+    """
 
     path: str
     name: str
     source: int
     format: str
+    levels: int = 0
 
 
 def list_files(paths: Sequence[str]) -> list[EventFile]:
-    """The files that the paths name, in order; those of a folder by name, without hidden and unfinished ones.
+    """The files that the paths name, in order; those of a folder as `files_in`, without hidden and unfinished ones.
 
     Raises:
         EventFileError: a path that is not there or no text, a file of no format or another one, a pipe, a folder in a
-            folder, an empty folder.
+            folder that is no partition, an empty folder.
     """
-    names = [name for given in paths for name in (_inside(given) if Path(given).is_dir() else [given])]
-    for name in names:
+    found = [one for given in paths for one in (_inside(given) if Path(given).is_dir() else [(given, 0)])]
+    for name, _ in found:
         _refuse_bytes(name)
-    if len(names) > _SOURCES_MAX:
-        msg = f"at most {_SOURCES_MAX} event files are taken, got {len(names)}"
+    if len(found) > _SOURCES_MAX:
+        msg = f"at most {_SOURCES_MAX} event files are taken, got {len(found)}"
         raise EventFileError(msg)
-    return [_event_file(Path(name), name, source) for source, name in enumerate(names)]
+    return [_event_file(Path(name), name, source, levels) for source, (name, levels) in enumerate(found)]
 
 
-def _inside(given: str) -> list[str]:
-    """Return the files of a folder, without Spark's `_SUCCESS`, checksums and the like."""
-    every = sorted(Path(given).iterdir())
-    for folder in (entry for entry in every if entry.is_dir()):
-        if folder.name in _CATALOGUES:
-            msg = (
-                f"{given}: a table of {_CATALOGUES[folder.name]} ({folder.name}), whose folder may hold rows that were "
-                "deleted since; write its rows as Parquet files to a folder of their own"
-            )
-            raise EventFileError(msg)
-    inside = [entry for entry in every if entry.name[0] not in "._"]
-    for folder in (entry for entry in inside if entry.is_dir()):
-        column, is_value, _ = folder.name.partition("=")
-        if is_value:
-            msg = (
-                f"{given}: partitioned by {column}, as Hive and Spark do ({folder.name}): its rows lack that column, "
-                "and have no order; write it without partitionBy, as one folder of files that have the column "
-                f"{column}, in the order in which events apply"
-            )
-            raise EventFileError(msg)
-        msg = f"{folder}: a folder within a folder of events; name it on its own"
-        raise EventFileError(msg)
+def _inside(given: str) -> list[tuple[str, int]]:
+    """Return the files of a folder, each with the number of its folders that are partitions."""
+    inside = files_in(Path(given))
     if not inside:
         msg = f"{given}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
         raise EventFileError(msg)
-    return [str(Path(given) / entry.name) for entry in inside]
+    return inside
 
 
 def _refuse_bytes(name: str) -> None:
@@ -86,7 +66,7 @@ def _refuse_bytes(name: str) -> None:
             raise EventFileError(msg)
 
 
-def _event_file(path: Path, name: str, source: int) -> EventFile:
+def _event_file(path: Path, name: str, source: int, levels: int) -> EventFile:
     stream = str(path).startswith(_STREAMS) and not str(path).startswith(_MEMORY)
     if name == "-" or stream or (path.exists() and not path.is_file()):
         msg = (
@@ -98,13 +78,21 @@ def _event_file(path: Path, name: str, source: int) -> EventFile:
         msg = f"{name}: no such file or folder"
         raise EventFileError(msg)
     kind, start = format_of(path), _start_of(path, name)
+    if kind is None and not path.suffix:
+        kind = format_by(start)
+    elif kind is not None and (why := begins_wrong(path, start)) is not None:
+        msg = f"{name}: {why}"
+        raise EventFileError(msg)
     if kind is None:
         msg = f"{name}: got suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}{hint(start)}"
         raise EventFileError(msg)
-    if (why := begins_wrong(path, start)) is not None:
-        msg = f"{name}: {why}"
+    if levels and kind == JSONL:
+        msg = (
+            f"{name}: JSON Lines in a folder of {path.parent.name}, which lack this column; expected Parquet, CSV or "
+            "Arrow there: write the column into the lines, and the files to one folder"
+        )
         raise EventFileError(msg)
-    return EventFile(str(path.resolve()), name, source, kind)
+    return EventFile(str(path.resolve()), name, source, kind, levels)
 
 
 def _start_of(path: Path, name: str) -> bytes:

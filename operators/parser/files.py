@@ -5,134 +5,21 @@ Files of lines may be compressed: places in them are those of the decompressed b
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from freshet.operators.parser.event_files import EventFile, EventFileError, list_files
-from freshet.operators.parser.formats import JSONL, TABLES, TITLES, compression_of
-from freshet.operators.parser.rules import FIELDS
-
-WINDOW_BYTES = 4 << 20  # of a file, searched for line ends at a time
-
-
-def line_ends(path: str) -> Iterator[np.ndarray]:
-    """Offsets of the bytes that follow each line, by windows of the file; at last an empty array.
-
-    Raises:
-        OSError, pa.ArrowException: the file can't be read, or was cut off.
-    """
-    size = last = 0
-    with closing(_open(path)) as stream:
-        while data := stream.read(WINDOW_BYTES):
-            ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + (size + 1)
-            size += len(data)
-            if len(ends):
-                last = int(ends[-1])
-                yield ends
-    if last < size:
-        yield np.array([size])
-    yield np.empty(0, np.int64)
-
-
-class LineReader:
-    """Reads bytes of one file after another; of a compressed one, it costs least to go on where the last ones ended."""
-
-    def __init__(self) -> None:
-        self._path = ""
-        self._at = 0  # in the stream, once it is open
-        self._stream: Any = None
-
-    def read(self, path: str, begin: int, end: int) -> bytes:
-        """The bytes from `begin` to `end`; fewer where the file ends before.
-
-        Raises:
-            OSError, pa.ArrowException: as `line_ends`.
-        """
-        if self._stream is None or path != self._path or begin < self._at:
-            self.close()
-            self._stream, self._path, self._at = _open(path), path, 0
-        if compression_of(path) is None:
-            self._stream.seek(begin)
-            self._at = begin
-        while self._at < begin and self._take(min(begin - self._at, WINDOW_BYTES)):
-            pass
-        pieces = []
-        while self._at < end and (piece := self._take(end - self._at)):
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    def _take(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        self._at += len(data)
-        return data
-
-    def close(self) -> None:
-        """Close the file that is open."""
-        if self._stream is not None:
-            self._stream.close()
-        self._stream = None
-
-
-class _Zstd:
-    """A stream that zstd decompresses; for a window past its bound it says what to do."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        """At most this many bytes.
-
-        Raises: OSError, pa.ArrowException.
-        """
-        try:
-            data: bytes = self._stream.read(size)
-        except OSError as error:
-            if "too much memory" not in str(error):
-                raise
-            msg = (
-                "its window is longer than the 128 MiB (2^27 bytes) that are taken (zstd --long=28 to 31); compress it "
-                "again with --long=27 or less: `zstd -dc --long=31 FILE | zstd -o OTHER.jsonl.zst`"
-            )
-            raise OSError(msg) from error
-        return data
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-
-class _Gzip(gzip.GzipFile):
-    """Members of gzip one after another, with zeros behind them as on tapes, which Arrow's reader refuses."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        """At most this many bytes.
-
-        Raises: OSError.
-        """
-        try:
-            return super().read(size)
-        except gzip.BadGzipFile as error:
-            msg = f"behind a compressed part stand bytes that are none: {error}; cut them off"
-            raise OSError(msg if "Not a gzipped file" in str(error) else str(error)) from error
-        except (EOFError, zlib.error) as error:
-            raise OSError(str(error)) from error
-
-
-def _open(path: str) -> Any:
-    kind = compression_of(path)
-    if kind == "gzip":
-        return _Gzip(path)
-    file = open(path, "rb")  # closed with the stream
-    return file if kind is None else _Zstd(pa.CompressedInputStream(pa.PythonFile(file), kind))
-
+from freshet.operators.parser.formats import JSONL, TABLES, TEXTS, TITLES
+from freshet.operators.parser.partitions import as_integer, columns_of
+from freshet.operators.parser.rules import FIELDS, KIND_FIELDS, FieldKind
+from freshet.operators.parser.streams import LineReader, line_ends
+from freshet.operators.parser.text_tables.header import TextHeader, read_header
+from freshet.operators.parser.text_tables.rows import TextRows
+from freshet.operators.parser.text_tables.scan import row_ends
 
 CHUNK_LINES = 8000  # at most, in lines or rows: whole blocks of epochs of 1,000, 2,000, ... events,
 CHUNK_BYTES = 1 << 20  # and in bytes, unless one line is longer,
@@ -142,7 +29,10 @@ CHUNK_ROWS_MIN = 64  # rows are cut no finer than this, however wide they are
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Lines or rows `first` to `first + count` of a file (bytes `begin` to `end`, of JSON Lines)."""
+    """Lines or rows `first` to `first + count` of a file (bytes `begin` to `end`, of lines and rows of text).
+
+    `levels`: folders of the name that are `key=value`, of which each key is a column.
+    """
 
     path: str
     name: str
@@ -152,6 +42,7 @@ class Chunk:
     count: int
     begin: int = 0
     end: int = 0
+    levels: int = 0
 
     def encode(self) -> bytes:
         """The chunk as JSON, to travel through the engine."""
@@ -180,7 +71,13 @@ def plan_file(file: EventFile) -> list[Chunk]:
     """
     try:
         if file.format == JSONL:
-            return list(_jsonl_chunks(file))
+            return list(_chunks_of(file, line_ends(file.path)))
+        schema = schema_of(file)
+        if both := [name for name in columns_of(file.name, file.levels) if name in schema.names]:
+            msg = f"{file.name}: {both[0]} is a column of the file and in its path; leave it out of one of them"
+            raise EventFileError(msg)
+        if file.format in TEXTS:
+            return list(_chunks_of(file, row_ends(file.path, file.name, TEXTS[file.format].delimiter)))
         rows, size = TABLES[file.format].reader().size(file.path)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file.name, file.format, error) from error
@@ -188,15 +85,34 @@ def plan_file(file: EventFile) -> list[Chunk]:
     if rows:
         step = min(CHUNK_LINES, max(CHUNK_ROWS_MIN, CHUNK_TABLE_BYTES * rows // max(size, 1)))
     return [
-        Chunk(file.path, file.name, file.source, file.format, first, min(step, rows - first))
+        Chunk(file.path, file.name, file.source, file.format, first, min(step, rows - first), levels=file.levels)
         for first in range(0, rows, step)
     ]
 
 
-def _jsonl_chunks(file: EventFile) -> Iterator[Chunk]:
+def schema_of(file: EventFile) -> pa.Schema:
+    """Return the columns of a file, without those that its folders name; fields of rows of text are text.
+
+    Raises: EventFileError for a file that can't be read.
+    """
+    try:
+        if file.format in TEXTS:
+            names = read_header(file.path, file.name, file.format).names
+            schema = pa.schema([(name, pa.string()) for name in names if name])
+        else:
+            schema = TABLES[file.format].reader().schema(file.path)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file.name, file.format, error) from error
+    return schema
+
+
+def _chunks_of(file: EventFile, every: Iterator[np.ndarray]) -> Iterator[Chunk]:
+    """Cut a file where its lines or rows end; behind the first of `every`, where there is a header."""
     begin = first = 0
     ends = np.empty(0, np.int64)  # of lines that are in no chunk yet
-    for found in line_ends(file.path):
+    if file.format in TEXTS:
+        begin = int(next(every)[0])
+    for found in every:
         ends = np.concatenate([ends, found]) if len(ends) else found
         last = not len(found)
         while len(ends):
@@ -205,7 +121,7 @@ def _jsonl_chunks(file: EventFile) -> Iterator[Chunk]:
                 break  # the next line may fit as well
             count = min(max(fitting, 1), CHUNK_LINES)
             end = int(ends[count - 1])
-            yield Chunk(file.path, file.name, file.source, JSONL, first, count, begin, end)
+            yield Chunk(file.path, file.name, file.source, file.format, first, count, begin, end, file.levels)
             begin, first, ends = end, first + count, ends[count:]
 
 
@@ -228,10 +144,11 @@ class ChunkReader:
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.RecordBatch | None = None
         self._lines = LineReader()
+        self._header: tuple[str, TextHeader] | None = None  # of the newest file of rows of text
         self._whole: ChunkReader | None = None  # reads what this one leaves out
 
-    def read(self, chunk: Chunk) -> bytes | pa.RecordBatch:
-        """The bytes of a chunk of JSON Lines, or the rows of a table.
+    def read(self, chunk: Chunk) -> bytes | pa.RecordBatch | TextRows:
+        """The bytes of a chunk of JSON Lines, or the rows of a table or of text.
 
         Raises:
             EventFileError: the file cannot be read, or is shorter than when it was planned.
@@ -239,9 +156,11 @@ class ChunkReader:
         try:
             if chunk.format == JSONL:
                 return self._read_lines(chunk)
+            if chunk.format in TEXTS:
+                return self._read_text(chunk)
             if (chunk.path, chunk.first) != (self._path, self._row):
                 self._open(chunk)
-            return self._take(chunk)
+            return _with_constants(self._take(chunk), columns_of(chunk.name, chunk.levels))
         except (OSError, pa.ArrowException) as error:
             self._path = ""
             raise _unreadable(chunk.name, chunk.format, error) from error
@@ -277,6 +196,16 @@ class ChunkReader:
             raise EventFileError(msg)
         return data
 
+    def _read_text(self, chunk: Chunk) -> TextRows:
+        if self._header is None or self._header[0] != chunk.path:
+            self._header = chunk.path, read_header(chunk.path, chunk.name, chunk.format)
+        names, delimiter = self._header[1].names, TEXTS[chunk.format].delimiter
+        rows = TextRows(names, delimiter, self._read_lines(chunk), columns_of(chunk.name, chunk.levels))
+        if len(rows) != chunk.count:
+            msg = f"{chunk.name}: expected {chunk.count} rows from row {chunk.first} on: the file has changed"
+            raise EventFileError(msg)
+        return rows
+
     def _open(self, chunk: Chunk) -> None:
         self._path, self._row, self._rest = chunk.path, 0, None
         wanted = None if self._every_column else self._fields
@@ -306,6 +235,17 @@ class ChunkReader:
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
+def _with_constants(batch: pa.RecordBatch, constants: Mapping[str, str | None]) -> pa.RecordBatch:
+    """Return a batch with more columns, of one value each: text, or an integer where it writes one."""
+    for name, value in constants.items():
+        read = (
+            value if value is None or FIELDS.get(name) is FieldKind.TEXT or name in KIND_FIELDS else as_integer(value)
+        )
+        kind = pa.int64() if isinstance(read, int) else pa.string()
+        batch = batch.append_column(name, pa.array([read] * batch.num_rows, kind))
+    return batch
+
+
 def plan_from(file: EventFile, first: int) -> list[Chunk]:
     """The chunks of a file from line or row `first` (from 0) on; none where it has no more.
 
@@ -330,8 +270,9 @@ def _from(chunk: Chunk, skipped: int) -> Chunk:
     if not skipped:
         return chunk
     begin = chunk.begin
-    if chunk.format == JSONL:
-        data = ChunkReader().read(chunk)
-        assert isinstance(data, bytes)
+    data = None if chunk.format in TABLES else ChunkReader().read(chunk)
+    if isinstance(data, TextRows):
+        begin += int(data.ends[skipped - 1])
+    elif isinstance(data, bytes):
         begin += int(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))[skipped - 1]) + 1
     return replace(chunk, first=chunk.first + skipped, count=chunk.count - skipped, begin=begin)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 BOM = b"\xef\xbb\xbf"  # Windows begins UTF-8 with it, and files that are put together have it anywhere
 JSONL = "jsonl"
-_COMPRESSED = {f".{JSONL}.gz": "gzip", f".{JSONL}.zst": "zstd"}  # tables are compressed inside
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # of lines and rows of text: tables are compressed inside
 
 
 class TableFiles(Protocol):
@@ -56,8 +56,19 @@ TABLES = {
     "parquet": TableFormat("Parquet", (b"PAR1",), _parquet),
     "arrow": TableFormat("Arrow IPC", (b"ARROW1", b"\xff\xff\xff\xff"), _arrow),  # a file, or a stream
 }
+
+
+class TextFormat(NamedTuple):
+    """A format of rows of text behind a header; its name is the suffix of its files."""
+
+    title: str
+    delimiter: str
+
+
+TEXTS = {"csv": TextFormat("CSV", ","), "tsv": TextFormat("TSV", "\t")}
 TITLES = {JSONL: "JSON Lines"} | {name: one.title for name, one in TABLES.items()}
-SUFFIXES = (*(f".{name}" for name in TITLES), *_COMPRESSED)
+TITLES |= {name: one.title for name, one in TEXTS.items()}
+SUFFIXES = (*(f".{name}" for name in TITLES), *(f".{name}{end}" for name in (JSONL, *TEXTS) for end in _COMPRESSIONS))
 # What is no JSON.
 _STARTS: dict[str, tuple[bytes, ...]] = {
     **{name: one.starts for name, one in TABLES.items()},
@@ -70,29 +81,41 @@ _STARTS: dict[str, tuple[bytes, ...]] = {
 }
 _ADVICE = {
     **{name: f"name it .{name}" for name in TABLES},
-    "gzip": "name it .jsonl.gz if it holds JSON Lines, else decompress it",
-    "zstd": "name it .jsonl.zst if it holds JSON Lines, else decompress it",
+    "gzip": "name it .jsonl.gz if it holds JSON Lines, .csv.gz or .tsv.gz if it holds rows, else decompress it",
+    "zstd": "name it .jsonl.zst if it holds JSON Lines, .csv.zst or .tsv.zst if it holds rows, else decompress it",
     "UTF-16": "write it as UTF-8, by `iconv -f UTF-16 -t UTF-8`",
 }
 
 
 def format_of(path: Path) -> str | None:
     """Return the format that the name says; None where it says none."""
-    if compression_of(path.name) is not None:
-        return JSONL
-    kind = path.suffix.lower().removeprefix(".")
+    name = path.name.lower()
+    if compression_of(name) is not None:
+        return _within(name)
+    kind = Path(name).suffix.removeprefix(".")
     return kind if kind in TITLES else None
 
 
+def format_by(start: bytes) -> str | None:
+    """Return the format of tables that first bytes say, for a name without a suffix, as Hive gives its files."""
+    return next((name for name, one in TABLES.items() if start.startswith(one.starts[0])), None)
+
+
 def compression_of(name: str) -> str | None:
-    """Return how a file of lines is compressed, by its name; None where it is not."""
-    return next((kind for suffix, kind in _COMPRESSED.items() if name.lower().endswith(suffix)), None)
+    """Return how a file of lines or rows of text is compressed, by its name; None where it is not."""
+    return _COMPRESSIONS.get(Path(name).suffix.lower()) if _within(name) else None
+
+
+def _within(name: str) -> str | None:
+    """Return the format of the lines in a compressed file, by its name."""
+    kind = Path(Path(name).stem).suffix.lower().removeprefix(".")
+    return kind if kind == JSONL or kind in TEXTS else None
 
 
 def begins_wrong(path: Path, start: bytes) -> str | None:
     """Say why a file can't be of the format in its name, and what to do, by its first bytes; None where it can be."""
     expected, found = compression_of(path.name) or format_of(path), _kind_of(start)
-    if found == expected or (found is None and expected == JSONL):
+    if found == expected or (found is None and (expected == JSONL or expected in TEXTS)):
         return None
     if not start:
         return f"an empty file, which is no {expected} file; write it again, or leave it out"

@@ -47,6 +47,7 @@ class TablePlace(NamedTuple):
     arrival_ms: float
     whole: Callable[[], pa.Table | pa.RecordBatch]  # gives the table with all of its columns
     in_message: bool = False
+    raw: Callable[[int], bytes] | None = None  # gives a row as it came; None: as JSON
 
     @property
     def end(self) -> int:
@@ -117,6 +118,10 @@ class Rejects:
 
     def add(self, errors: Mapping[int, str]) -> None:
         """Make the letters of bad rows, or count them; `errors`: why, by row."""
+        if self._place.raw is not None:
+            for row, error in errors.items():
+                self._add(error, row, self._place.raw(row))
+            return
         if not errors:
             return
         if self._columns is None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
@@ -26,13 +26,15 @@ import pyarrow as pa
 from freshet.files.json_file import DamagedFileError, parse_json
 from freshet.files.whole import write_whole
 from freshet.operators.parser.arrow.arrays import all_columns
-from freshet.operators.parser.core import Origin, Parsed, Parser
+from freshet.operators.parser.core import Origin, Parser
 from freshet.operators.parser.event_files import EventFileError
 from freshet.operators.parser.files import Chunk, ChunkReader
-from freshet.operators.parser.formats import JSONL, compression_of
+from freshet.operators.parser.formats import JSONL, TEXTS, compression_of
 from freshet.operators.parser.letter_box import OTHER_REASONS, DeadLetter, LetterBox, reason_of
 from freshet.operators.parser.messages import MessageValues, messages_in
+from freshet.operators.parser.parse_rows import Parsed
 from freshet.operators.parser.records import records, to_json
+from freshet.operators.parser.text_tables.rows import TextRows
 from freshet.operators.telemetry.positions import POSITIONS_PREFIX, NextOffset, positions_in
 from freshet.operators.telemetry.status_file import StatusFile
 from freshet.operators.telemetry.traffic import Traffic
@@ -44,7 +46,7 @@ def is_parsed_ahead(chunk: Chunk) -> bool:
 
     Compressed files are read in order; and the columns of tables need no parsing.
     """
-    return chunk.format == JSONL and compression_of(chunk.path) is None
+    return (chunk.format == JSONL or chunk.format in TEXTS) and compression_of(chunk.path) is None
 
 
 class ParsedAhead:
@@ -137,6 +139,9 @@ def _chunks_in(data: bytes, has_end: bool) -> list[Chunk]:
     return parse_json(b"[" + lines.strip().replace(b"\n", b",") + b"]", list[Chunk])
 
 
+_Data: TypeAlias = "list[bytes] | pa.RecordBatch | TextRows"
+
+
 class Originals:
     """The records of a job's files as they came, read again: where the Partitioner refuses events, it has no others."""
 
@@ -145,7 +150,7 @@ class Originals:
         self._plan = plan
         self._chunks: dict[int, list[Chunk]] | None = None
         self._reader = ChunkReader()
-        self._read: tuple[Chunk, list[bytes] | pa.RecordBatch] | None = None  # a chunk has many that are refused
+        self._read: tuple[Chunk, _Data] | None = None  # a chunk has many that are refused
 
     def __call__(self, source: int, number: int) -> bytes | None:
         """Line or row `number` of a source, a row as JSON; None where there is none to be read."""
@@ -164,12 +169,16 @@ class Originals:
         row = number - chunks[at].first
         if isinstance(data, list):
             return data[row]
+        if isinstance(data, TextRows):
+            return data.raw(row)
         return to_json(records(all_columns(data), np.array([row]))[0])
 
-    def _data_of(self, chunk: Chunk) -> list[bytes] | pa.RecordBatch:
+    def _data_of(self, chunk: Chunk) -> _Data:
         if self._read is None or self._read[0] != chunk:
             data = self._reader.read(chunk)
-            self._read = chunk, data.split(b"\n") if isinstance(data, bytes) else self._reader.whole(chunk)
+            self._read = chunk, data.split(b"\n") if isinstance(data, bytes) else data
+            if isinstance(data, pa.RecordBatch):
+                self._read = chunk, self._reader.whole(chunk)
         return self._read[1]
 
 

@@ -38,12 +38,14 @@ def test_a_suffix_may_be_in_capitals_wherever_files_are_looked_at(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("e.csv", b"a,b", "got suffix '.csv', expected one of .jsonl, .parquet, .arrow"),
+        ("e.txt", b"a,b", "got suffix '.txt', expected one of .jsonl, .parquet, .arrow, .csv, .tsv"),
+        ("e.csv.gz", b"op,id", "begins with b'op,id', which is no gzip file"),
+        ("e.csv", b"\x1f\x8b..", ".csv.gz or .tsv.gz if it holds rows"),
         ("e.parquet.gz", b"", "got suffix '.gz'"),
         (
             "e.json.gz",
             b"\x1f\x8b..",
-            "it begins as gzip does: name it .jsonl.gz if it holds JSON Lines, else decompress",
+            "it begins as gzip does: name it .jsonl.gz if it holds JSON Lines, .csv.gz or .tsv.gz if it holds",
         ),
         ("e.jsonl.bz2", b"BZh9", "it begins as bzip2 does: decompress it"),
         ("e.feather", b"ARROW1", "it begins as arrow does: name it .arrow"),
@@ -53,7 +55,7 @@ def test_a_suffix_may_be_in_capitals_wherever_files_are_looked_at(tmp_path: Path
         ("e.jsonl", "{}".encode("utf-16"), "as UTF-16 does, which is no jsonl file; write it as UTF-8"),
         ("e.jsonl", b"PAR1", "as parquet does, which is no jsonl file; name it .parquet"),
         ("part-0", b'{"op":1}', "if it has one JSON object a line, name it .jsonl"),
-        ("000000_0", b"PAR1", "it begins as parquet does: name it .parquet"),
+        ("000000_0.old", b"PAR1", "it begins as parquet does: name it .parquet"),
         ("e.parquet", b'{"op":"add', "is no parquet file"),
         ("e.parquet", b"", "an empty file, which is no parquet file"),
         ("e.arrow", b"PAR1", "is no arrow file"),
@@ -102,8 +104,8 @@ def test_files_in_shared_memory_are_no_devices() -> None:
 @pytest.mark.parametrize(
     ("inside", "said"),
     [
-        ("op=add_edge/a.parquet", "partitioned by op, as Hive and Spark do (op=add_edge): its rows lack that column"),
-        ("dt=2024-01-01/op=add_edge/a.parquet", "partitioned by dt"),
+        ("op=add_edge/a.parquet", "part-0.jsonl: a file beside folders of op=: its rows lack the column op"),
+        ("dt=2024-01-01/op=add_edge/a.parquet", "part-0.jsonl: a file beside folders of dt="),
         ("_delta_log/0.json", "a table of Delta Lake (_delta_log)"),
         (".hoodie/a", "a table of Hudi"),
         ("metadata/v1.json", "a table of Iceberg"),

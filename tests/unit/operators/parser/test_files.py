@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.job.cli import main
-from freshet.operators.parser import files
+from freshet.operators.parser import files, streams
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import EventFileError, list_files
 from freshet.operators.parser.files import Chunk, ChunkReader, plan_chunks
@@ -47,13 +47,13 @@ def test_files_of_folders_come_by_name_and_paths_as_given(tmp_path: Path, monkey
 def test_wrong_paths_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "nested" / "inner").mkdir(parents=True)
-    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "a.orc").write_text("")
     (tmp_path / "bare").write_text("")
     for name, error in [
         ("missing.jsonl", "no such file"),
         ("empty", "an empty folder"),
         ("nested", "folder within"),
-        ("a.csv", r"got suffix '\.csv', expected one of \.jsonl, \.parquet, \.arrow"),
+        ("a.orc", r"got suffix '\.orc', expected one of \.jsonl, \.parquet, \.arrow, \.csv, \.tsv"),
         ("bare", "got suffix ''"),
     ]:
         with pytest.raises(EventFileError, match=error) as caught:
@@ -107,7 +107,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(files, "open", fail, raising=False)
+    monkeypatch.setattr(streams, "open", fail, raising=False)
     with pytest.raises(EventFileError, match=r"a\.jsonl: cannot be read as JSON Lines: .*Permission denied"):
         plan_chunks([str(tmp_path / "a.jsonl")])
     monkeypatch.setattr(Path, "open", fail)
@@ -135,10 +135,10 @@ def test_chunks_of_lines_cover_the_file_once(
     write_jsonl(tmp_path / "a.jsonl", lines, end)
     monkeypatch.setattr(files, "CHUNK_LINES", rng.choice([1, 7, 50]))
     monkeypatch.setattr(files, "CHUNK_BYTES", rng.choice([1, 64, 500]))
-    monkeypatch.setattr(files, "WINDOW_BYTES", 10**6)
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 10**6)
     chunks = plan_chunks([str(tmp_path / "a.jsonl")])
     for window in (1, 13, 100):
-        monkeypatch.setattr(files, "WINDOW_BYTES", window)
+        monkeypatch.setattr(streams, "WINDOW_BYTES", window)
         assert plan_chunks([str(tmp_path / "a.jsonl")]) == chunks
     reader = ChunkReader()
     assert b"".join(reader.read(chunk) for chunk in chunks) == (tmp_path / "a.jsonl").read_bytes()
