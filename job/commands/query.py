@@ -49,7 +49,9 @@ def query(
     pairs_file: Annotated[Path | None, typer.Option(help=PAIRS_FILE_HELP)] = None,
     min_epoch: Annotated[int, typer.Option(help="Wait until this epoch is readable.")] = 0,
     timeout: Annotated[float, typer.Option(help="Maximum wait in seconds.")] = 5.0,
-    token: Annotated[str | None, typer.Option(help="The server's token; better as FRESHET_TOKEN.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="The server's token, or a file with it; better as FRESHET_TOKEN.")
+    ] = None,
     tls_roots: Annotated[Path | None, typer.Option(help=TLS_ROOTS_HELP)] = None,
 ) -> None:
     """Print the embeddings of vertices from the running job, with logits and predicted class if the model has a head.
@@ -68,6 +70,7 @@ def query(
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
     from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError, NotYetError
+    from freshet.job.serving.protocol.token_values import token_to_send
 
     asked = ids or []
     wanted = asked_pairs(asked, pairs_file) if pairs or pairs_file is not None else None
@@ -75,7 +78,7 @@ def query(
         msg = "query: expected ids, --pairs LEFT:RIGHT or --pairs-file"
         raise UsageError(msg)
     try:
-        token = token or os.environ.get(TOKEN_VARIABLE)
+        token = token_to_send(token or os.environ.get(TOKEN_VARIABLE))
         of_server = kind if wanted is None and not Path(at).is_dir() else None
         address = at if wanted is not None else at_kind(at, kind)
         with EmbeddingClient(address, kind=of_server, token=token, timeout=timeout, tls_roots=tls_roots) as client:

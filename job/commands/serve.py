@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
@@ -64,7 +64,7 @@ Kafka = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
 Host = Annotated[
-    str, typer.Option(help="Address to listen at; other than loopback requires --token or --without-token.")
+    str, typer.Option(help="Address to listen at; other than loopback requires a token or --without-token.")
 ]
 Port = Annotated[int | None, typer.Option(help="Port of Arrow Flight; 0: any (default: 47470, or the next free one).")]
 HttpPort = Annotated[int | None, typer.Option(help="Port of HTTP; 0: any (default: 47480, or the next free one).")]
@@ -73,7 +73,36 @@ Workers = Annotated[
     typer.Option(min=1, max=64, help="Server processes: HTTP on one port, Flight on --port and following ones."),
 ]
 Token = Annotated[
-    Text, typer.Option(help="Token that clients must send; better given as FRESHET_TOKEN in the environment.")
+    Text,
+    typer.Option(
+        help="Token that clients must send, for all requests, or a file with one on each line, which is read again "
+        "when it changes; better given as FRESHET_TOKEN in the environment."
+    ),
+]
+ReadToken = Annotated[
+    Text,
+    typer.Option(
+        metavar="TOKEN|FILE",
+        help="Token for reads only, or a file of them; better given as FRESHET_READ_TOKEN.",
+        show_default=False,
+    ),
+]
+AdminToken = Annotated[
+    Text,
+    typer.Option(
+        metavar="TOKEN|FILE",
+        help="Token for all requests, also for rejected records; better given as FRESHET_ADMIN_TOKEN.",
+        show_default=False,
+    ),
+]
+CrossOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        help="Let web pages of this origin (https://HOST[:PORT]) read answers; repeatable; * for any origin.",
+        show_default=False,
+    ),
 ]
 WithoutToken = Annotated[
     bool,
@@ -115,10 +144,13 @@ def serve(
     http_port: HttpPort = None,
     workers: Workers = 1,
     token: Token = None,
+    read_token: ReadToken = None,
+    admin_token: AdminToken = None,
     without_token: WithoutToken = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_roots: TlsRoots = None,
+    cors: CrossOrigin = None,
     history: History = "256MiB",
     stale_after: StaleAfter = "10s",
     wait: Wait = "60s",
@@ -146,17 +178,15 @@ def serve(
     """
     need("serve", "serve")
     stale_after_s, wait_s = _parsed(parse_duration, stale_after), _parsed(parse_duration, wait)
-    keep_s = None if keep_changes == "all" else _parsed(parse_duration, keep_changes)
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
     sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
-    from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
+    from freshet.job.serving.doors.cors import origins_of
     from freshet.job.serving.feeds.feed import ServeOptions
     from freshet.job.serving.protocol.tls import Certificate, read_roots
     from freshet.job.serving.server import serve as serving
 
-    token = token or os.environ.get(TOKEN_VARIABLE) or None
     options = ServeOptions(
         tables=tables,
         service=service,
@@ -166,19 +196,18 @@ def serve(
         port=port,
         http_port=http_port,
         workers=workers,
-        token=token,
+        cors=origins_of(cors or []),
         without_token=without_token,
         certificate=Certificate.read(tls_cert, tls_key),
         history_bytes=_parsed(parse_size, history),
         stale_after_s=stale_after_s,
         wait_s=wait_s,
-        compact=partial(_compact, tables.absolute(), kind, keep_s) if compact and tables and topic is None else None,
-        compact_every_s=0.0 if compact is None else _parsed(parse_duration, compact),
         sources=sources,
-        source_token=os.environ.get(SOURCE_TOKEN_VARIABLE) or token,
         source_roots=read_roots(tls_roots, "--tls-roots"),
         topic=topic,
         kafka_properties=load_properties(config),
+        **_tokens(token, read_token, admin_token),
+        **_compacting(compact, keep_changes, tables if topic is None else None, kind),
     )
     serving(options)
 
@@ -188,6 +217,35 @@ def _parsed(parse: Callable[[str], T], given: str) -> T:
         return parse(given)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _tokens(token: str | None, read_token: str | None, admin_token: str | None) -> dict[str, Any]:
+    """Return the options of tokens, those of the environment where none are given."""
+    from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
+    from freshet.job.serving.protocol.token_values import TokenError, token_to_send
+
+    given = {"token": token, "read_token": read_token, "admin_token": admin_token}
+    names = {"token": TOKEN_VARIABLE, "read_token": "FRESHET_READ_TOKEN", "admin_token": "FRESHET_ADMIN_TOKEN"}
+    found = {name: given[name] or os.environ.get(variable) or None for name, variable in names.items()}
+    of_source = os.environ.get(SOURCE_TOKEN_VARIABLE)
+    try:
+        token_to_send(of_source)
+    except TokenError as error:
+        msg = f"{SOURCE_TOKEN_VARIABLE} {error}"
+        raise UsageError(msg) from None
+    return found | {"source_token": of_source or found["token"]}
+
+
+def _compacting(compact: str | None, keep_changes: str, tables: Path | None, kind: str | None) -> dict[str, Any]:
+    """Return the options of compaction; `tables`: of a job that has a change log."""
+    keep_s = None if keep_changes == "all" else _parsed(parse_duration, keep_changes)
+    if compact is None:
+        return {}
+    every_s = _parsed(parse_duration, compact)
+    return {
+        "compact": partial(_compact, tables.absolute(), kind, keep_s) if tables else None,
+        "compact_every_s": every_s,
+    }
 
 
 def _kept_s(keep: str | None, service: Path | None) -> float:

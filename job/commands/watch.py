@@ -150,9 +150,11 @@ def _tables(at: str, tls_roots: Path | None, kind: str | None) -> Path:
     from freshet.job.serving.clients.asked import TOKEN_VARIABLE
     from freshet.job.serving.clients.client import EmbeddingClient
     from freshet.job.serving.protocol.errors import NotReadyError
+    from freshet.job.serving.protocol.token_values import token_to_send
 
     try:
-        with EmbeddingClient(at, token=os.environ.get(TOKEN_VARIABLE), tls_roots=tls_roots) as client:
+        token = token_to_send(os.environ.get(TOKEN_VARIABLE))
+        with EmbeddingClient(at, token=token, tls_roots=tls_roots) as client:
             health = client.health()
             if kind is not None:
                 check_kind(health, kind, at)

@@ -18,8 +18,10 @@ from freshet.job.errors import EXIT_DONE, UsageError
 from freshet.job.machine.ports import free_port, try_to_bind
 from freshet.job.machine.processes import allow_many_files, began_s, stop_signals
 from freshet.job.serving.bounds.budget import Budget, shared_memory, unpack_few_at_once
+from freshet.job.serving.doors.access import Access
 from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.doors.keeper import Keeper
+from freshet.job.serving.doors.tokens import GivenToken
 from freshet.job.serving.doors.worker import WorkerSettings
 from freshet.job.serving.feeds.feed import Feed, ServeOptions, feeds_of
 from freshet.job.serving.tables import place
@@ -47,8 +49,9 @@ def serve(options: ServeOptions) -> NoReturn:
     """
     faulthandler.enable(_STDERR)  # a crash in a library says where
     check_token(options)
+    token_sources(options)  # before anything is waited for
     _check_host(options.host)
-    if options.token and not is_loopback(options.host) and options.certificate is None:
+    if options.tokens and not is_loopback(options.host) and options.certificate is None:
         say(f"--host {options.host}: token and embeddings cross the network as they are; give --tls-cert and --tls-key")
     with stop_signals() as caught:
 
@@ -165,15 +168,28 @@ def check_token(options: ServeOptions) -> None:
 
     Raises: UsageError otherwise.
     """
-    if options.token and options.without_token:
-        msg = "--without-token: there is a token, of --token or FRESHET_TOKEN; leave one of the two out"
+    given = options.tokens
+    if given and options.without_token:
+        msg = f"--without-token: there is a token, of {next(iter(given))}; leave one of the two out"
         raise UsageError(msg)
-    if not options.token and not options.without_token and not is_loopback(options.host):
+    if not given and not options.without_token and not is_loopback(options.host):
         msg = (
             f"--host {options.host}: whoever reaches this machine would read all embeddings, the model and names of "
             "folders; give --token or FRESHET_TOKEN, or --without-token to let them"
         )
         raise UsageError(msg)
+
+
+def token_sources(options: ServeOptions) -> tuple[GivenToken, ...]:
+    """Return what gives the tokens of a server.
+
+    Raises: UsageError for a file without a token.
+    """
+    rights = {"--read-token": Access.READ}
+    return tuple(
+        GivenToken.of(option, rights.get(option.partition(" ")[0], Access.ADMIN), value)
+        for option, value in options.tokens.items()
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -220,7 +236,7 @@ class _Servers:
         jobs = {str(feed.tables): feed.job.described() for feed in feeds}
         work = WorkerSettings(self._doors, 0, os.getpid(), jobs, options.stale_after_s, shared, history)
         self._tables, self._workers, self._is_announced = [feed.tables for feed in feeds], list[int](), False
-        self._keeper = Keeper(work, self._changed, budget.forget)
+        self._keeper = Keeper(work, self._changed, budget.forget, lambda: self._answering.tokens.sources)
 
     def start(self) -> None:
         """Answer over HTTP, too; Flight does so already. Workers follow."""
@@ -284,7 +300,7 @@ def _doors(options: ServeOptions) -> Doors:
         following = free_port(ports[-1] + 1, host)
         ports.append(following if following != http_port else free_port(following + 1, host))
     cert, key = (None, None) if found is None else (str(found.cert.absolute()), str(found.key.absolute()))
-    return Doors(host, tuple(ports), http_port, options.token, cert, key)
+    return Doors(host, tuple(ports), http_port, token_sources(options), cert, key, options.cors)
 
 
 def _compact_regularly(options: ServeOptions, ended: Callable[[], bool]) -> None:

@@ -33,6 +33,8 @@ _POSITION = "records that must be covered: their offset by partition (PARTITION,
 class FormError(BadRequestError):
     """A request with a field that its form does not have, lacks, or has with another type; the message names it."""
 
+    http_status = 422
+
 
 class Form(BaseModel):
     """A request; fields that it does not name are refused."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from freshet.job.serving.doors.cors import Cors
 from freshet.job.serving.doors.flight_server import EmbeddingFlights
 from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.doors.tokens import GivenToken, ServerTokens
 from freshet.job.serving.protocol.tls import Address, Certificate
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
@@ -28,9 +30,10 @@ class Doors:
     host: str
     flight_ports: tuple[int, ...]  # one for each process
     http_port: int
-    token: str | None
+    tokens: tuple[GivenToken, ...]
     cert: str | None
     key: str | None
+    cors: tuple[str, ...] = ()  # origins whose pages may read
 
     @property
     def certificate(self) -> Certificate | None:
@@ -52,7 +55,9 @@ class Answering:
         self._doors, self._lookup, self._health = doors, lookup, health
         location = Address(doors.host, doors.flight_ports[number], doors.cert is not None).location()
         several = doors.flights if len(doors.flight_ports) > 1 else []
-        self._flight = EmbeddingFlights(location, lookup, health, doors.token, doors.certificate, several)
+        self.tokens = ServerTokens(doors.tokens)
+        self._flight = EmbeddingFlights(location, lookup, health, self.tokens, doors.certificate, several)
+        self.tokens.watch()
         self._http: Any = None
 
     def start(self) -> None:
@@ -61,7 +66,7 @@ class Answering:
 
         from freshet.job.serving.doors.timed_http import TimedLoop, TimedProtocol
 
-        front = Front(self._health, self._doors.token)
+        front = Front(self._health, self.tokens, cors=Cors(self._doors.cors))
         config = uvicorn.Config(
             front,
             http=TimedProtocol,
@@ -92,6 +97,7 @@ class Answering:
 
     def stop(self) -> bool:
         """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""
+        self.tokens.stop()
         closing = threading.Thread(target=self._flight.shutdown, daemon=True)
         closing.start()
         closing.join(END_S)

@@ -10,7 +10,6 @@ empty batch. No batch has more than 3 MiB, which clients of any language take: a
 
 from __future__ import annotations
 
-import hmac
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -23,8 +22,10 @@ from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import Held, parsed
 from freshet.job.serving.bounds.calls import FAILED, GET, OK, REFUSED, begin
 from freshet.job.serving.bounds.forms import Nothing, Stream, form_of_json
+from freshet.job.serving.doors.access import Access
 from freshet.job.serving.doors.exchange import NO_OPTIONS, Exchange
 from freshet.job.serving.doors.one_sentence import as_flight, in_a_sentence, logged, pieces_in_a_sentence
+from freshet.job.serving.doors.tokens import ServerTokens
 from freshet.job.serving.protocol.columns import pieces_of
 from freshet.job.serving.protocol.errors import OF_SERVICE, BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Certificate
@@ -37,6 +38,7 @@ from freshet.job.serving.tables.served import Answer, JobHere, Served
 from freshet.state.served.ids import Ids, text_bytes
 
 ALL = b'{"all":true}'
+_TOKEN = "token"  # name of the middleware
 Streamed: TypeAlias = tuple[pa.Schema, Iterator[Any]]  # what an answer is of, and its batches
 
 
@@ -48,17 +50,18 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         location: str,
         lookup: Lookup,
         health: Health,
-        token: str | None = None,
+        token: str | ServerTokens | None = None,
         certificate: Certificate | None = None,
         locations: Sequence[str] = (),
     ) -> None:
         """Listens on return.
 
-        `token`: what every call must bear; `certificate`: for grpc+tls; `locations`: where all processes of the server
-        answer, of several.
+        `token`: those that every call must bear; `certificate`: for grpc+tls; `locations`: where all processes of the
+        server answer, of several.
         """
         self._ending, self._locations = threading.Event(), list(locations)
-        middleware = {"token": _Tokens(token)} if token else {}
+        tokens = ServerTokens.of(token)
+        middleware = {_TOKEN: _Bearers(tokens)} if tokens.required else {}
         certificates = [certificate.pair] if certificate is not None else []
         super().__init__(location, middleware=middleware, tls_certificates=certificates)
         self._lookup, self._health = lookup, health
@@ -88,6 +91,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _tails(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds.tail_stream import SCHEMA, pieces_of_tails
 
+        _check_admin(context, "a stream of tail files")
         if (here := self._lookup.of(None).job.tails) is None:
             msg = "this server has no tails"
             raise BadRequestError(msg)
@@ -199,6 +203,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         elif action.type == "model" and (model := self._lookup.job.model):
             from freshet.job.serving.feeds.sent_model import pieces_of
 
+            _check_admin(context, "the model")
             yield from pieces_of(model)
         elif action.type == "health":
             yield orjson.dumps(self._health.figures())
@@ -279,15 +284,33 @@ def _held_until_sent(table: pa.Table, held: Held) -> Iterator[pa.RecordBatch]:
             yield from pieces_of(batch)
 
 
-class _Tokens(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]
-    """Refuses calls that do not bear the token."""
+class _Right(flight.ServerMiddleware):  # type: ignore[misc, unused-ignore]
+    """Right of a call, by its token."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, right: Access) -> None:
         super().__init__()
-        self._expected = f"Bearer {token}".encode()
+        self.right = right
 
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+
+class _Bearers(flight.ServerMiddlewareFactory):  # type: ignore[misc, unused-ignore]
+    """Refuses calls that do not bear a token."""
+
+    def __init__(self, tokens: ServerTokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Right:
         got = (headers.get("authorization") or [""])[0]
-        if not hmac.compare_digest(str(got).encode(), self._expected):
+        right = self._tokens.right_of(str(got).encode())
+        if right is None:
             msg = "expected the header `authorization: Bearer TOKEN`"
             raise flight.FlightUnauthenticatedError(msg)
+        return _Right(right)
+
+
+def _check_admin(context: Any, what: str) -> None:
+    """Raises: FlightUnauthorizedError where the token of the call is for reads only."""
+    found = context.get_middleware(_TOKEN)
+    if found is not None and found.right is not Access.ADMIN:
+        msg = f"forbidden: the token is for reads; {what} expects one of --admin-token or --token"
+        raise flight.FlightUnauthorizedError(msg)

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
+from starlette.routing import Route
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, ONE_BYTES_MAX
-from freshet.job.serving.bounds.forms import TIMEOUT_MAX_S, FormError
-from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S, EXHAUSTED_STATUS, FORM_STATUS, RETRY
+from freshet.job.serving.bounds.forms import TIMEOUT_MAX_S
+from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S
 from freshet.job.serving.doors.one_sentence import logged
+from freshet.job.serving.doors.refusals import FAILED, METHOD, UNKNOWN_PATH, HttpError, body_of
 from freshet.job.serving.doors.routes import computed_answers, description, features, job, lookups, page, probes
-from freshet.job.serving.doors.routes.asking import json_answer
+from freshet.job.serving.doors.routes.asking import json_answer, refused
 from freshet.job.serving.doors.routes.registration import Routes
-from freshet.job.serving.protocol.errors import EXHAUSTED, ExhaustedError, kind_of
 from freshet.job.serving.protocol.wanted import IDS_MAX
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
 
-_STATUS = {
-    "bad-request": 400,
-    "no-job": 404,
-    "not-yet": 504,
-    "other-model": 409,
-    "gone": 410,
-    "not-ready": 503,
-    "failed": 500,
-    "too-slow": 503,
-    EXHAUSTED: EXHAUSTED_STATUS,
-}
+_SHOWN = 100
 # Another capability is a module with `add(routes)` and a name here; one that is open or for admins stands in access.py.
 _MODULES = (description, lookups, features, computed_answers, probes, job, page)
 
@@ -41,7 +32,7 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
         f"answer takes at most {ONE_BYTES_MAX >> 20} MiB, all in flight together at most {ALL_BYTES_MAX >> 20} MiB: "
         "past it 429, with Retry-After where a later try may do."
     )
-    app = FastAPI(title="Freshet", description=about, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Freshet", description=about, docs_url=None, redoc_url=None, redirect_slashes=False)
     lookup.as_server()
     _refuse_by_kind(app)
     routes = Routes(app, lookup, health)
@@ -53,11 +44,32 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
 def _refuse_by_kind(app: FastAPI) -> None:
     @app.exception_handler(FreshetError)
     async def refuse(_request: Request, error: FreshetError) -> Response:
-        kind = kind_of(error)
-        headers = RETRY if isinstance(error, ExhaustedError) and error.again else None
-        status = FORM_STATUS if isinstance(error, FormError) else _STATUS[kind]
-        return json_answer({"error": str(error), "kind": kind}, status, headers)
+        return refused(error)
+
+    @app.exception_handler(404)
+    async def refuse_path(request: Request, _error: Exception) -> Response:
+        path = request.scope["path"]
+        near = next((one for one in (path.rstrip("/"), path + "/") if _methods(app, one)), None)
+        msg = f"no such path: {path[:_SHOWN]!r}; " + (f"did you mean {near}?" if near else "/openapi.json has all")
+        return refused(HttpError(UNKNOWN_PATH, msg))
+
+    @app.exception_handler(405)
+    async def refuse_method(request: Request, _error: Exception) -> Response:
+        allowed = {"Allow": ", ".join(sorted(_methods(app, request.scope["path"])))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allowed)
+        msg = f"{request.method[:_SHOWN]}: expected one of {allowed['Allow']}"
+        return refused(HttpError(METHOD, msg, allowed))
 
     @app.exception_handler(Exception)
     async def refuse_all(_request: Request, error: Exception) -> Response:
-        return json_answer({"error": logged(error), "kind": "failed"}, 500)
+        return json_answer(body_of(FAILED, logged(error)), 500)
+
+
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """Return the methods of a path; none where there is no such path."""
+    found: set[str] = set()
+    for route in app.router.routes:
+        if isinstance(route, Route) and route.path_regex.match(path):
+            found |= route.methods or set()
+    return found | {"HEAD", "OPTIONS"} if found else found

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from freshet.job.console import say
 from freshet.job.machine.python_path import python_environ
+from freshet.job.serving.doors.tokens import GivenToken
 from freshet.job.serving.doors.worker import READY, WorkerSettings
 
 _POLL_S = 0.05
@@ -28,12 +29,14 @@ class Keeper:
         work: WorkerSettings,
         changed: Callable[[list[int]], None],
         ended: Callable[[int], None] = lambda number: None,
+        tokens: Callable[[], tuple[GivenToken, ...]] = tuple,
     ) -> None:
         """`work` is common to all, except the number; `changed` is called with the processes when they change.
 
-        `ended` is called with the number of a worker that has ended, before the next one starts.
+        `ended` is called with the number of a worker that has ended, before the next one starts; `tokens` gives those
+        that hold then.
         """
-        self._work, self._changed, self._ended = work, changed, ended
+        self._work, self._changed, self._ended, self._tokens = work, changed, ended, tokens
         self._numbers = range(1, len(work.doors.flight_ports))
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._stop = threading.Event()
@@ -86,7 +89,8 @@ class Keeper:
         )
         assert process.stdin is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(replace(self._work, number=number).dump())
+            doors = replace(self._work.doors, tokens=self._tokens())
+            process.stdin.write(replace(self._work, number=number, doors=doors).dump())
             process.stdin.close()
         return process
 

@@ -7,14 +7,18 @@ or a byte now and then, would keep everyone else out.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import h11
+import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from freshet.job.serving.doors.refusals import BAD_REQUEST, HEADERS_LARGE, LATE, STATUS, body_of
 
 REQUEST_S = 10.0  # from its first byte, or from the connection, to the end of the headers; as long again for the body
 _HEADERS, _BODY = "headers", "body"
-_TOO_LATE = b'{"error": "the request did not come within %d s"}' % REQUEST_S
+_TOO_LATE = f"the request did not come within {REQUEST_S:g} s"
 
 
 class TimedProtocol(H11Protocol):
@@ -73,24 +77,35 @@ class TimedProtocol(H11Protocol):
             self.cycle.disconnected = True  # whoever answers hears that the client has gone
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self._says_nothing():
-            self._refuse()
-            self.transport.close()
+            self._refuse(LATE, _TOO_LATE)
         else:
             self.transport.abort()
 
     def _says_nothing(self) -> bool:
         return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
-    def _refuse(self) -> None:
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, as JSON; uvicorn calls it, with a text of its own."""
+        error = sys.exception()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # amid the answer to the request before
+            self.transport.close()
+        elif isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == STATUS[HEADERS_LARGE]:
+            self._refuse(HEADERS_LARGE, "the headers are too long")
+        else:
+            self._refuse(BAD_REQUEST, f"not a request of HTTP/1.1: {error or msg}")
+
+    def _refuse(self, kind: str, text: str) -> None:
+        body = orjson.dumps(body_of(kind, text))
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(_TOO_LATE)),
+            (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
         ]
         is_head = self.cycle is not None and self.scope["method"] == "HEAD"  # whose answers have no body
-        data = h11.Data(data=b"" if is_head else _TOO_LATE)
-        for event in (h11.Response(status_code=408, headers=headers), data, h11.EndOfMessage()):
+        data = h11.Data(data=b"" if is_head else body)
+        for event in (h11.Response(status_code=STATUS[kind], headers=headers), data, h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class TimedLoop(asyncio.SelectorEventLoop):

@@ -18,6 +18,7 @@ from freshet.job.console import say
 from freshet.job.machine.processes import STOPS, die_with_parent
 from freshet.job.serving.bounds.budget import Budget, unpack_few_at_once
 from freshet.job.serving.doors.answering import Answering, Doors
+from freshet.job.serving.doors.tokens import GivenToken
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.history import History
 from freshet.job.serving.tables.lookup import Lookup, joined
@@ -30,7 +31,7 @@ _SWITCH_INTERVAL_S = 5e-4
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Configuration of a worker, on its standard input, so that the token is in no list of processes."""
+    """Configuration of a worker, on its standard input, so that tokens are in no list of processes."""
 
     doors: Doors
     number: int
@@ -44,14 +45,17 @@ class WorkerSettings:
 
     def dump(self) -> bytes:
         """Return the JSON form."""
-        return orjson.dumps(asdict(self))
+        fields = asdict(self)
+        fields["doors"]["tokens"] = [one._asdict() for one in self.doors.tokens]
+        return orjson.dumps(fields)
 
     @staticmethod
     def load(raw: bytes) -> WorkerSettings:
         """The inverse."""
         fields = orjson.loads(raw)
         doors = fields.pop("doors")
-        doors["flight_ports"] = tuple(doors["flight_ports"])
+        doors |= {name: tuple(doors[name]) for name in ("flight_ports", "cors")}
+        doors["tokens"] = tuple(GivenToken(**{**one, "tokens": tuple(one["tokens"])}) for one in doors["tokens"])
         return WorkerSettings(Doors(**doors), **fields)
 
 

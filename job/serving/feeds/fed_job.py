@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from freshet.job.errors import UsageError
 from freshet.job.serving.feeds.checked import job_fields, parsed, whole_batches
 from freshet.job.serving.feeds.sent_model import folder_of, take
 from freshet.job.serving.protocol.tls import Address
+from freshet.job.serving.protocol.token_values import TokenError, token_to_send
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.output_folders import TAIL, LogFolders, kind_of_log
@@ -123,7 +125,11 @@ class FedServers:
     """The servers to feed from, in turns; a name may stand for several addresses."""
 
     def __init__(self, addresses: list[str], token: str | None, roots: bytes | None = None) -> None:
-        """`addresses`: HOST:PORT, or grpc+tls://HOST:PORT; `roots`: certificates to trust, None: the system's."""
+        """`addresses`: HOST:PORT, or grpc+tls://HOST:PORT; `roots`: certificates to trust, None: the system's.
+
+        `token` may be the path of a file, whose first one is sent, as it is then.
+        """
+        self._sent: str | None = None
         self._addresses, self._token, self._roots, self._turn = addresses, token, roots, 0
 
     def job(self, tables: Path, until: Callable[[], bool], timeout_s: float) -> FedJob:
@@ -222,7 +228,9 @@ class FedServers:
 
     @property
     def _headers(self) -> list[tuple[bytes, bytes]]:
-        return [(b"authorization", f"Bearer {self._token}".encode())] if self._token else []
+        with suppress(TokenError):  # of a file that is being written: the server says whether the former one will do
+            self._sent = token_to_send(self._token)
+        return [(b"authorization", f"Bearer {self._sent}".encode())] if self._sent else []
 
     def _next(self) -> FedServer:
         self._turn += 1

@@ -40,7 +40,10 @@ class ServeOptions:
     port: int | None = None
     http_port: int | None = None
     workers: int = 1  # processes that answer, this one among them
-    token: str | None = None
+    token: str | None = None  # for all; a token, or the path of a file with one on each line
+    read_token: str | None = None  # for reads
+    admin_token: str | None = None
+    cors: tuple[str, ...] = ()  # origins whose pages may read
     without_token: bool = False  # also where others than this machine reach it
     certificate: Certificate | None = None  # None: no TLS
     history_bytes: int = HISTORY_BYTES
@@ -56,6 +59,16 @@ class ServeOptions:
     kind: str | None = None  # of the vertices, where the model returns several; of some of them with commas
     service: Path | None = None  # whose jobs to follow, one after the other
     keep_s: float = 0.0  # for how long the table of an earlier one stays readable
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """ServerTokens that are given, by the names of what gives them."""
+        given = {
+            "--token or FRESHET_TOKEN": self.token,
+            "--read-token or FRESHET_READ_TOKEN": self.read_token,
+            "--admin-token or FRESHET_ADMIN_TOKEN": self.admin_token,
+        }
+        return {name: value for name, value in given.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

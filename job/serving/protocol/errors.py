@@ -17,6 +17,12 @@ class BadRequestError(FreshetError):
     served_as = "bad-request"
 
 
+class UnknownVertexError(BadRequestError):
+    """A request for what is computed of a vertex that has no row; over Flight it is a bad request."""
+
+    http_kind = "unknown"
+
+
 class NotReadyError(FreshetError):
     """There is no table yet, or no more: try again later."""
 

@@ -144,7 +144,7 @@ def ends_of_pairs(lookup: Lookup, kinds: Sequence[str] | None) -> tuple[Lookup, 
         raise BadRequestError(msg)
     here = lookup.beside or {lookup.job.kind_name: lookup}
     scored = lookup.served.scored_kinds if kinds is None else [(kinds[0], kinds[1])]
-    able = [pair for pair in scored if set(pair) <= here.keys()]
+    able = [pair for pair in scored if set(pair) <= here.keys() and (kinds is None or all(pair))]
     if len(able) == 1:
         return here[able[0][0]], here[able[0][1]]
     if not scored and len(here) == 1:

@@ -24,7 +24,7 @@ from freshet.job.serving.protocol.columns import (
     values_of,
     vectors,
 )
-from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError
+from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError, UnknownVertexError
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
 from freshet.job.serving.tables.one_epoch import OneEpoch
 from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
@@ -250,7 +250,7 @@ class Lookup:
     ) -> tuple[Answer, np.ndarray]:
         """Like `nearest`, to the row of a vertex at the same epoch, which is of the kind of `left`.
 
-        Raises: BadRequestError, also for an id without a row; NotReadyError.
+        Raises: UnknownVertexError for an id without a row; BadRequestError, NotReadyError.
         """
         of_vertex = left or self
         of_vertex.ids_of([value])  # before all rows are read
@@ -265,7 +265,7 @@ class Lookup:
             if at < 0:
                 of_vertex.ids_missing += 1
                 msg = f"nearest: no vertex {str(value)[:50]!r}"
-                raise BadRequestError(msg)
+                raise UnknownVertexError(msg)
             of_vertex.ids_found += 1
             return found.rows[at]
 

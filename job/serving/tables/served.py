@@ -89,7 +89,8 @@ class JobHere(NamedTuple):
 
         Raises: BadRequestError
         """
-        if kind is None or kind == self.kind_name or (not self.kind_name and self.consistency == ROW):
+        unsure = not self.kind_name and self.consistency == ROW
+        if kind is None or (kind and (kind == self.kind_name or unsure)):
             return
         known = f"the embeddings of {self.kind_name}" if self.kind_name else "embeddings of one kind, which has no name"
         cure = "ask the server of that kind" if self.kind_name else "leave it out"

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request, Response
 from pydantic import ConfigDict, Field, create_model
 
+from freshet.errors import FreshetError
 from freshet.job.serving.bounds.asked_ids import ids_of_values
 from freshet.job.serving.bounds.budget import FREE_BYTES, OBJECT_BYTES, Held
-from freshet.job.serving.bounds.forms import Form, Nothing, form_of_json, form_of_query
+from freshet.job.serving.bounds.forms import Form, FormError, Nothing, form_of_json, form_of_query
+from freshet.job.serving.doors.access import PREFIX
 from freshet.job.serving.doors.http_front import as_json
 from freshet.job.serving.doors.json_answers import INLINE_BYTES, JSON, Apart
+from freshet.job.serving.doors.refusals import LENGTH, MEDIA, HttpError, refusal_of
 from freshet.job.serving.protocol.wanted import TIMES, Wanted, as_json_fields
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Answer, Served
 
 F = TypeVar("F", bound=Form)
+_OF_CURL = "application/x-www-form-urlencoded"
+_SHOWN = 100
 _TIMES: dict[str, Any] = {name: (int | None, Field(description=about)) for name, about in TIMES.items()}
 AsOf: Any = create_model(
     "AsOf",
@@ -38,16 +44,47 @@ def json_answer(content: Any, status: int = 200, headers: dict[str, str] | None 
     return Response(as_json(content), status, headers, media_type=JSON)
 
 
+def refused(error: FreshetError) -> Response:
+    """Return the answer that says an error."""
+    status, content, headers = refusal_of(error)
+    return json_answer(content, status, headers)
+
+
 async def sent(apart: Apart, form: type[F], request: Request) -> tuple[F, int]:
     """Return the request that a body is, and its number of bytes."""
     query(Nothing, request)
+    if "content-length" not in request.headers:
+        msg = "expected a body with its length, the header Content-Length"
+        raise HttpError(LENGTH, msg)
     raw = await request.body()
+    if request.scope["path"].startswith(PREFIX):  # the paths of before took any
+        _check_type(request.headers.get("content-type", JSON), raw)
     return await apart(len(raw) <= FREE_BYTES, form_of_json, form, raw), len(raw)
 
 
 def query(form: type[F], request: Request) -> F:
     """Return the request that the URL is."""
+    if request.path_params:
+        _check_encoding(request.scope.get("raw_path") or b"")
     return form_of_query(form, request.scope.get("query_string", b""), **request.path_params)
+
+
+def _check_encoding(raw_path: bytes) -> None:
+    """Raises: FormError for a path whose bytes are no text: servers put others in their place."""
+    try:
+        unquote_to_bytes(raw_path).decode()
+    except UnicodeDecodeError as error:
+        msg = f"the URL: expected UTF-8, got {raw_path[:_SHOWN].decode('latin-1')!a}"
+        raise FormError(msg) from error
+
+
+def _check_type(given: str, raw: bytes) -> None:
+    """Raises: HttpError for a body that says it is no JSON; curl says so of any, if nobody else does."""
+    kind = given.partition(";")[0].strip().lower()
+    if kind in (JSON, "") or kind.endswith("+json") or (kind == _OF_CURL and raw.lstrip()[:1] == b"{"):
+        return
+    msg = f"Content-Type: expected {JSON}, got {kind[:_SHOWN]!r}"
+    raise HttpError(MEDIA, msg)
 
 
 async def found_in(

@@ -11,6 +11,7 @@ import pytest
 from freshet.job.machine.ports import server_port
 from freshet.job.serving.doors import answering
 from freshet.job.serving.doors.answering import Answering, Doors
+from freshet.job.serving.doors.tokens import GivenToken
 from freshet.job.serving.doors.worker import WorkerSettings
 from freshet.job.serving.tables.served import JobHere
 from freshet.job.serving.tables.served_job import TailsHere
@@ -19,7 +20,7 @@ from tests.support.serving.served import Served
 
 
 def doors(host: str = "127.0.0.1", **options: object) -> Doors:
-    told = {"flight_ports": (server_port(), server_port()), "http_port": server_port(), "token": None}
+    told = {"flight_ports": (server_port(), server_port()), "http_port": server_port(), "tokens": ()}
     return Doors(**{"host": host, "cert": None, "key": None, **told, **options})
 
 
@@ -27,7 +28,8 @@ def test_what_a_worker_is_told():
     tails = TailsHere("O/tables/tail", JOB_ID, 2, False, WIDTH, True)
     job = JobHere(("a", "b"), "epoch", "user", "user", "", JOB_ID, "M", "abc", tails)
     tables = {"O/tables/user": job._asdict() | {"tails": asdict(tails)}}
-    work = WorkerSettings(doors(token="secret"), 2, 17, tables, 10.0)
+    tokens = (GivenToken("--token", "admin", "secret", False, ("secret",)),)
+    work = WorkerSettings(doors(tokens=tokens, cors=("*",)), 2, 17, tables, 10.0)
     told = WorkerSettings.load(work.dump())
     assert told == replace(work, tables=told.tables)
     assert {folder: JobHere.described(one) for folder, one in told.tables.items()} == {"O/tables/user": job}
