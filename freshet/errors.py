@@ -35,7 +35,7 @@ HOMES = {
     "DamagedFileError": "freshet.files.json_file",
     "DifferingLayerError": "freshet.gnn.pyg.errors",
     "EmbedError": "freshet.operators.embed.files",
-    "EventFileError": "freshet.operators.parser.event_files",
+    "EventFileError": "freshet.operators.parser.partitions",
     "ExhaustedError": "freshet.job.serving.protocol.errors",
     "ExportError": "freshet.gnn.pyg.errors",
     "FlinkRestError": "freshet.job.flink.rest",

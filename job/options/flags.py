@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import Parameter
 from keyword import iskeyword
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -62,7 +62,7 @@ def parameter(name: str, annotation: Any) -> Parameter:
 
 def _flag(name: str, field: FieldInfo, mark: Option) -> Any:
     flag = mark.flag or (f"{flag_of(name)}/--no-{flag_of(name)[2:]}" if field.annotation is bool else flag_of(name))
-    metavar = {"events": "PATH", "flink": "KEY=VALUE", "layers": LAYERS_METAVAR}.get(name)
+    metavar = {"events": "PATH", "events_map": "MAP", "flink": "KEY=VALUE", "layers": LAYERS_METAVAR}.get(name)
     return typer.Option(flag, help=help_of(field), rich_help_panel=mark.panel, show_default=False, metavar=metavar)
 
 
@@ -96,6 +96,8 @@ def _type_of(field: FieldInfo) -> Any:
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(kind) is dict:
         return list[str]
+    if get_origin(kind) is UnionType:  # a map, or several: as YAML
+        return str
     only_one = get_origin(kind) is Literal and len(get_args(kind)) == 1
     return str if only_one or _unit_of(field) is not None else kind
 

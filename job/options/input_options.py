@@ -31,6 +31,22 @@ def _mapping_of(value: object, example: str) -> dict[Any, Any]:
     return value or {}
 
 
+def _written_map(text: str) -> object:
+    """The content of a map that is given as text, or as the name of a file with it."""
+    import yaml
+
+    is_text = text.lstrip()[:1] in ("{", "[")
+    try:
+        found: object = yaml.safe_load(text if is_text else Path(text).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        what = f"got {text}, expected YAML such as '{{src: user}}', or a file that has it"
+        msg = f"{what}: {' '.join(str(error).split())}"
+        raise ValueError(msg) from None
+    if isinstance(found, dict) and found.keys() in ({"events-map"}, {"events_map"}):
+        (found,) = found.values()
+    return found
+
+
 class InputOptions(Options):
     """Inputs of the job, and its output folder."""
 
@@ -72,10 +88,10 @@ class InputOptions(Options):
     kafka: Annotated[dict[str, Any], Option(FILE)] = Field(
         default_factory=dict, repr=False, description="Client properties for Kafka (SASL, TLS, ...)."
     )
-    events_map: Annotated[dict[str, str] | tuple[dict[str, str], ...], Option(FILE, Holds.FOR_LIFE)] = Field(
+    events_map: Annotated[dict[str, str] | tuple[dict[str, str], ...], Option(IO, Holds.FOR_LIFE)] = Field(
         default_factory=dict,
         description="JMESPath expression per event field, for records of another shape, or a list of such maps with "
-        "conditions (`when`), for several events per record.",
+        "conditions (`when`), for several events per record: as YAML on one line, or a YAML file.",
     )
 
     @field_validator("events", "layers", mode="before")
@@ -132,6 +148,7 @@ class InputOptions(Options):
     def _mapping(cls, value: object) -> object:
         from freshet.operators.parser.mapping import EventMap, several_maps
 
+        value = _written_map(value) if isinstance(value, str) else value
         if isinstance(value, list):
             several_maps(value)
             return value

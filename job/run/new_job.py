@@ -17,6 +17,7 @@ from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.folder.returned_kinds import logs_of, refuse_alike
 from freshet.job.folder.run_file import write_begun
 from freshet.job.options.run_config import RunConfig, option_values
+from freshet.job.run.column_report import tell_columns
 from freshet.job.run.first_events import decide_kinds
 from freshet.job.run.key_rules import key_rules
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
@@ -146,8 +147,10 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
     reading = TopicReading(config.start_from, config.until is not None, config.client_properties)
     sources = plan_sources(found, starts, reading, known_topics(positions))
     keys = key_rules(config, config, graph, found, sources)
+    known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
+    empty = {file.index for file in sources.files if not file.chunks}
+    tell_columns(found.files, model.plan.features, keys, config.events_map, known, say, empty=empty)
     if not config.events_map:
-        known = config.id_kind if graph is None or graph.is_empty else graph.id_kind
         tell_schemas(found.files, model.plan.features, known, say, cast_ids=config.cast_ids, keys=keys)
         for topic in sources.topics if config.message_format is None else ():
             tell_fields(topic.name, topic.first_values(), model.plan.features, say, keys)

@@ -158,7 +158,8 @@ def test_quantities_are_read_with_their_units() -> None:
         ({"events": ["kafka://h:1/t"], "from": "noon"}, "--from: got 'noon', expected earliest, latest, committed"),
         ({"events": ["kafka://h:1/t"], "from": "committed"}, "--from committed: give the group"),
         ({"events": ["kafka://h:1/t"], "until": "noon"}, "--until: got 'noon', expected 'latest'"),
-        ({"events_map": "x"}, "events-map: got str, expected a mapping"),
+        ({"events_map": 5}, "events-map: got int, expected a mapping"),
+        ({"events_map": "x"}, "--events-map: got x, expected YAML such as '{src: user}', or a file that has it"),
         ({"events_map": []}, "events-map: got an empty list, expected a map"),
         (
             {"events_map": [{"op": "`add_edge`"}, {"when": "x", "colour": "x"}]},
@@ -279,3 +280,12 @@ def test_output_goes_to_this_machine() -> None:
         dead_letters="s3://b/x"
     )
     assert load(dead_letters="file:///data/bad.jsonl").dead_letters == "/data/bad.jsonl"
+
+
+def test_a_map_of_events_is_given_as_text_or_as_a_file(tmp_path: Path) -> None:
+    wanted = {"op": "`add_edge`", "src": "user", "dst": "shop"}
+    (tmp_path / "map.yaml").write_text("events-map:\n  op: '`add_edge`'\n  src: user\n  dst: shop\n")
+    for given in ('{"op": "`add_edge`", src: user, dst: shop}', str(tmp_path / "map.yaml"), wanted):
+        assert load(events_map=given).events_map == wanted
+    several = load(events_map='[{when: a, op: "`add_edge`", src: b, dst: c}]').events_map
+    assert [one["src"] for one in several] == ["b"]  # type: ignore[index]
