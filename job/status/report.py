@@ -66,6 +66,7 @@ def report(out: Path) -> Report:
         **unlearned(out),
         "parts": run.get("parts"),
         "processes": 1 if spec is None else spec.parallelism,
+        "runtime": "local" if run.get("runtime") == "local" else "flink",
         "started_ms": run.get("started_ms"),
         "flink": state.flink,
         "servers": _servers(run) if running else [],

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from freshet.errors import FreshetError
 from freshet.files.json_file import read_json
 from freshet.job.folder import layout
 from freshet.job.kafka.address import is_kafka
@@ -48,6 +49,15 @@ def newest_rejected(out: Path, limit: int) -> dict[str, Any]:
     letters, truncated = newest_in(path, limit)
     counts = {"rejected": sum(reasons.values()), "reasons": reasons, "dropped": read_dropped(out)}
     return {**counts, "file": str(path), "letters": letters, "truncated": truncated}
+
+
+def has_letters(out: Path) -> bool:
+    """Return whether the rejected records of a job can be read here."""
+    try:
+        letters_of(out)
+    except FreshetError:
+        return False
+    return True
 
 
 def letters_of(out: Path) -> Path:

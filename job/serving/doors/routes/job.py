@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from freshet.errors import FreshetError
 from freshet.job.folder.layout import SAVED_JOB
 from freshet.job.serving.bounds.forms import HistorySince, Nothing, OneEpochOf, Rejected
 from freshet.job.serving.doors.routes.asking import json_answer, query
 from freshet.job.serving.doors.routes.registration import Routes
+from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables.history import FIGURES, SECONDS, STATES
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.place import read_server
 from freshet.job.serving.view.job_here import JobStatus, out_of
-from freshet.job.serving.view.rejected import newest_rejected
+from freshet.job.serving.view.rejected import has_letters, newest_rejected
 from freshet.job.serving.view.sampler import EVERY_S
+from freshet.state.served.ids import plain_ids
 from freshet.state.served.times import NO_TIME
 from freshet.version import __version__
+
+if TYPE_CHECKING:
+    from freshet.state.served.reader import TableReader
+
+_SOME = 8  # ids that are shown to begin with
 
 _FIGURES: dict[str, Any] = {
     name: ((int if figure.whole else float) | None, Field(description=figure.about)) for name, figure in FIGURES.items()
@@ -91,6 +100,7 @@ class KindHere(BaseModel):
     vertices: int | None
     width: int | None = Field(description="numbers of an embedding")
     classes: int | None = Field(description="numbers of its logits; null for a model without a head")
+    some_ids: list[str] = Field(description="a few of its vertices, to begin with")
 
 
 class ServerHere(BaseModel):
@@ -102,6 +112,7 @@ class ServerHere(BaseModel):
         "Kafka topic"
     )
     job_here: bool = Field(description="the folder of the job is on the server's machine: there is a status")
+    letters_here: bool = Field(description="its rejected records are in a file there")
     kinds: list[KindHere]
     sources: list[str] = Field(description="of the job")
     model: str = Field(description="SHA-256 of the model, empty where it is not known")
@@ -183,6 +194,7 @@ def _server(lookup: Lookup) -> dict[str, Any]:
         "version": __version__,
         "feed": feed,
         "job_here": here,
+        "letters_here": has_letters(out_of(lookup)),
         "kinds": [_kind(one) for one in lookup.each],
         "sources": list(job.sources),
         "model": job.model_sha256,
@@ -193,13 +205,18 @@ def _server(lookup: Lookup) -> dict[str, Any]:
 
 
 def _kind(lookup: Lookup) -> dict[str, Any]:
-    from freshet.job.serving.protocol.errors import NotReadyError
-
     found: dict[str, Any] = {"kind": lookup.job.kind_name, **dict.fromkeys(("epoch", "vertices", "width", "classes"))}
-    try:
-        served = lookup.served
-        found |= {"epoch": served.table.epoch, "vertices": served.table.live, "width": served.table.width}
+    found["some_ids"] = []
+    with suppress(NotReadyError):
+        served = lookup.whole
+        table = served.whole
+        found |= {"epoch": table.epoch, "vertices": table.live, "width": table.width, "some_ids": _some_ids(table)}
         readout = served.readout
-    except NotReadyError:
-        return found
-    return found | {"classes": None if readout is None else readout.width}
+        found["classes"] = None if readout is None else readout.width
+    return found
+
+
+def _some_ids(table: TableReader) -> list[str]:
+    with suppress(FreshetError):  # it is replaced just now: another time
+        return [str(one) for one in plain_ids(table.part(table.epoch, 0, min(_SOME, table.live))[1])]
+    return []

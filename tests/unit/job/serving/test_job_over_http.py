@@ -90,8 +90,10 @@ def test_the_last_hour(served: Served) -> None:
 
 def test_the_server(served: Served) -> None:
     found = got(served, "/v1/server")
-    assert (found["feed"], found["job_here"]) == ("job", True)
-    assert found["kinds"] == [{"kind": "", "epoch": 1, "vertices": 3, "width": 4, "classes": 3}]
+    assert (found["feed"], found["job_here"], found["letters_here"]) == ("job", True, True)
+    assert found["kinds"] == [
+        {"kind": "", "epoch": 1, "vertices": 3, "width": 4, "classes": 3, "some_ids": ["2", "3", "4"]}
+    ]
 
 
 def test_times_of_an_epoch(served: Served) -> None:

@@ -6,6 +6,7 @@ let ask = null; // opens the dialog; token.js sets it
 let declined = false;
 
 const TIMEOUT_MS = 10_000;
+const REFUSED = "The server does not take this token.";
 
 export class ApiError extends Error {
   constructor(status, kind, message) {
@@ -21,12 +22,15 @@ export function onToken(open) {
   ask = open;
 }
 
+export const isLocked = () => declined; // nobody gave the token that the server wants
+
 export const hasToken = () => token !== "";
 
 export function giveToken() {
   // Asked for by a button after the dialog was closed.
   declined = false;
-  return askOnce("");
+  unlocking = null;
+  return unlocked();
 }
 
 function askOnce(problem) {
@@ -39,25 +43,47 @@ function askOnce(problem) {
   return asking;
 }
 
-export async function send(path, { method = "GET", body, timeout = TIMEOUT_MS } = {}) {
+let unlocking = null;
+
+function unlocked() {
+  // Once: whether the server wants a token, which its health says to everybody; asked before anything is refused.
+  unlocking ??= (async () => {
+    for (;;) {
+      const health = await (await attempt("v1/healthz", {})).json().catch(() => ({}));
+      if (Object.keys(health).join() !== "ready" || ask === null) return;
+      if (await askOnce(token ? REFUSED : "") === null) return;
+    }
+  })().catch((error) => {
+    unlocking = null;
+    throw error;
+  });
+  return unlocking;
+}
+
+export async function send(path, options = {}) {
   // The answer as it is, whatever its status; ApiError with status 0 where there is none.
-  const headers = { Accept: "application/json" };
+  await unlocked();
+  if (declined) throw new ApiError(401, "unauthorized", "this server asks for a token");
   const sent = token;
-  if (sent) headers.Authorization = `Bearer ${sent}`;
+  const answer = await attempt(path, options);
+  if (answer.status !== 401 || ask === null) return answer;
+  if (sent !== token) return send(path, options); // another one was given meanwhile
+  const given = await askOnce(sent ? REFUSED : "");
+  return given === null ? answer : send(path, options);
+}
+
+async function attempt(path, { method = "GET", body, timeout = TIMEOUT_MS }) {
+  const headers = { Accept: "application/json" };
+  if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer;
   try {
-    answer = await fetch(new URL(path, document.baseURI), {
+    return await fetch(new URL(path, document.baseURI), {
       method, headers, body, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(timeout),
     });
   } catch (error) {
     const why = error.name === "TimeoutError" ? `has not answered within ${timeout / 1000} s` : "does not answer";
     throw new ApiError(0, "no-answer", `the server ${why}`);
   }
-  if (answer.status !== 401 || declined || ask === null) return answer;
-  if (sent !== token) return send(path, { method, body, timeout }); // another one was given meanwhile
-  const given = await askOnce(sent ? "The server does not take this token." : "");
-  return given === null ? answer : send(path, { method, body, timeout });
 }
 
 export async function read(path, options) {

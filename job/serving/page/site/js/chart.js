@@ -40,8 +40,8 @@ function options(series, format, width) {
       y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] },
     },
     axes: [
-      { ...axis, space: 70, values: (_, splits) => splits.map((at) => clock(at * 1000).slice(0, 5)), incrs: [60, 120, 300, 600, 900, 1800] },
-      { ...axis, size: 58, space: 36, values: (_, splits) => splits.map(format) },
+      { ...axis, size: 26, space: 70, values: (_, splits) => splits.map((at) => clock(at * 1000).slice(0, 5)), incrs: [60, 120, 300, 600, 900, 1800] },
+      { ...axis, size: 62, space: 36, values: (_, splits) => splits.map(format) },
     ],
     series: [{}, ...series.map((one) => ({
       label: one.label, stroke: style(one.color), width: 1.75, spanGaps: false, points: { show: false },

@@ -15,17 +15,20 @@ export function short(value) {
   for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     if (size >= unit) {
       const by = name === "k" ? 1e3 : unit;
-      return `${(value / by).toPrecision(3).replace(/\.?0+$/, "")}${name}`;
+      return `${trimmed((value / by).toPrecision(3))}${name}`;
     }
   }
   if (size >= 100 || Number.isInteger(value)) return grouped.format(value);
-  return value.toPrecision(size >= 1 ? 3 : 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+  return trimmed(value.toPrecision(size >= 1 ? 3 : 2));
 }
+
+const trimmed = (digits) => digits.replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 
 export function millis(value) {
   if (missing(value)) return NONE;
   if (value >= 60_000) return duration(value / 1e3);
-  return value >= 1000 ? `${(value / 1e3).toPrecision(3)} s` : `${value >= 100 ? Math.round(value) : value.toPrecision(3)} ms`;
+  if (value >= 1000) return `${trimmed((value / 1e3).toPrecision(3))} s`;
+  return `${value >= 100 ? Math.round(value) : trimmed(value.toFixed(value >= 10 ? 1 : 2))} ms`;
 }
 
 export function duration(seconds) {

@@ -1,5 +1,5 @@
 // What the page shows, asked for again and again while somebody can see it.
-import { ApiError, isDown, read } from "./api.js";
+import { ApiError, isDown, isLocked, read } from "./api.js";
 import { useEffect, useState } from "./ui.js";
 
 const EVERY_MS = 2_000;
@@ -40,15 +40,15 @@ async function samples() {
 async function round(number) {
   state.denied = false;
   const slow = number % SLOW_EVERY === 0;
+  if (slow) await tried("v1/server", (found) => { state.server = found; });
   await Promise.all([
     samples(),
     tried("v1/healthz", (found) => { state.health = found; }),
-    tried("v1/status", (found) => { state.status = found; state.noJob = ""; }, (error) => {
+    state.server?.job_here && tried("v1/status", (found) => { state.status = found; state.noJob = ""; }, (error) => {
       if (error.status === 404 || error.status === 403) state.status = null;
       state.noJob = error.message;
     }),
-    slow && tried("v1/server", (found) => { state.server = found; }),
-    slow && tried(`v1/rejected?limit=${LETTERS}`, (found) => { state.rejected = found; state.noRejected = ""; },
+    slow && state.server?.letters_here && !state.noRejected && tried(`v1/rejected?limit=${LETTERS}`, (found) => { state.rejected = found; state.noRejected = ""; },
       (error) => { state.rejected = null; state.noRejected = error.message; }),
   ]);
 }
@@ -61,10 +61,11 @@ export async function follow() {
       await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
     }
     try {
-      await round(failures ? 0 : number);
+      if (isLocked()) state.denied = true;
+      else await round(failures || state.answeredMs === 0 ? 0 : number);
       failures = 0;
       state.trouble = "";
-      state.answeredMs = Date.now();
+      if (!state.denied) state.answeredMs = Date.now();
     } catch (error) {
       failures += 1;
       state.trouble = error.message;

@@ -27,11 +27,10 @@ export function Operators({ status }) {
     <section aria-labelledby="operators">
       <h2 id="operators">Operators</h2>
       ${loads.length === 0
-        ? html`<p class="sub">This job runs in one process (the local runtime), which does not measure its operators. On
-            Flink this table shows which of them is the busiest.</p>`
+        ? html`<p class="sub">Nothing has been measured of the operators yet.</p>`
         : html`
           <p class="sub">By the share of time in which they work. One that is near 100 % is what the others wait for.</p>
-          <div class="card scroll" tabindex="0" role="region" aria-label="Operators">
+          <div class="card scroll" tabindex="0" role="region" aria-label="Operators by busy share">
             <table>
               <thead><tr>
                 <th scope="col">Operator</th><td></td><th scope="col" class="number">Busy</th>

@@ -9,7 +9,7 @@ import { html } from "./ui.js";
 
 const WHAT_TO_DO = {
   stopped: "Its rows stay readable. `freshet run --resume latest`, with the options of its start, goes on.",
-  ended: "All input is taken in, and the rows below are final. `freshet run --resume latest` takes in more.",
+  ended: "Its rows are final, and stay readable. `freshet run --resume latest`, with further events, takes in more.",
   failed: "Its rows stay readable as of the epoch below. Mend the cause, then go on with `freshet run --resume latest`; "
     + "its logs are in the folder `logs` of its output folder.",
   lost: "No process works on it, and none has recorded an end, so it was killed. `freshet run --resume latest` goes on.",
@@ -133,7 +133,7 @@ export function Overview() {
   const span = samples.length > 1 ? duration((samples.at(-1).time_ms - samples[0].time_ms) / 1000) : "";
   return html`
     <${Head} status=${status} health=${health} server=${server} />
-    ${!status && noJob && !/no-job|no status/.test(noJob) && server?.job_here && html`<p class="notice warn">${noJob}</p>`}
+    ${!status && noJob && server?.job_here && html`<p class="notice warn">${noJob}</p>`}
     ${stale && html`<p class="notice warn" role="status">The rows are not fresh: ${health.reason}. What is read is of epoch ${epochText(health.epoch)}.</p>`}
     <dl class="tiles">${status ? jobTiles(status, samples) : serverTiles(health, samples)}</dl>
     <section aria-labelledby="hour">

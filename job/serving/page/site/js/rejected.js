@@ -27,7 +27,7 @@ export function Rejected({ status, rejected, why, lately, span }) {
     <section aria-labelledby="rejected">
       <h2 id="rejected">Rejected records</h2>
       <p class="sub">${plural(status.rejected, "record")} since the job began${span ? `, ${whole(lately)} of them in the last ${span}` : ""}.</p>
-      <div class="card scroll" tabindex="0" role="region" aria-label="Reasons">
+      <div class="card scroll" tabindex="0" role="region" aria-label="Records by reason">
         <table>
           <thead><tr><th scope="col">Reason</th><th scope="col" class="number">Records</th><th scope="col" class="number">Share</th></tr></thead>
           <tbody>${reasons.map(([reason, count]) => html`

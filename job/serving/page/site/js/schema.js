@@ -12,9 +12,11 @@ export function resolve(api, schema) {
   return found;
 }
 
+export const inline = (text) => text.split("`").map((piece, k) => (k % 2 ? html`<code>${piece}</code>` : piece));
+
 export function plainText(text = "") {
   // Paragraphs, with what stands in backquotes as code.
-  return text.split(/\n\n+/).map((part) => html`<p>${part.split("`").map((piece, k) => (k % 2 ? html`<code>${piece}</code>` : piece))}</p>`);
+  return text.split(/\n\n+/).map((part) => html`<p>${inline(part)}</p>`);
 }
 
 export function typeOf(api, given) {
@@ -44,7 +46,7 @@ export function Field({ api, name, schema, required, about, deep = 0 }) {
     <li>
       <code class="name">${name}</code> <span class="type">${typeOf(api, schema)}${required ? "" : ", optional"}</span>
       ${boundsOf(found) && html` <span class="type">(${boundsOf(found)})</span>`}
-      ${(about ?? found.description) && html`<span class="text">${about ?? found.description}</span>`}
+      ${(about ?? found.description) && html`<span class="text">${inline(about ?? found.description)}</span>`}
       ${inner && deep < DEEPEST && html`<${Fields} api=${api} schema=${inner} deep=${deep + 1} />`}
     </li>`;
 }

@@ -9,6 +9,8 @@ const FEEDS = {
   topic: "a Kafka topic",
 };
 
+const RUNTIMES = { flink: "Flink", local: "local, in one process" };
+
 const pairs = (rows) => html`
   <dl class="pairs">${rows.filter(([, value]) => value !== null && value !== "").map(([name, value]) => html`
     <div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
@@ -51,7 +53,7 @@ export function Servers({ status, health, server }) {
       <div class="charts">
         ${status && html`
           <div class="card"><h3>Job</h3>${pairs([
-            ["Runtime", status.flink || status.layers.length || Object.keys(status.operators).length ? "Flink" : "local, one process"],
+            ["Runtime", RUNTIMES[status.runtime] ?? NONE],
             ["Parts", missing(status.parts) ? NONE : whole(status.parts)],
             ["Processes", whole(status.processes)],
             ["Started", missing(status.started_ms) ? null : moment(status.started_ms)],

@@ -1,6 +1,6 @@
 // The dialog that asks for a token.
 import { onToken } from "./api.js";
-import { html, useEffect, useRef, useState } from "./ui.js";
+import { html, useLayoutEffect, useRef, useState } from "./ui.js";
 
 export function TokenDialog() {
   const dialog = useRef(null);
@@ -8,7 +8,7 @@ export function TokenDialog() {
   const answer = useRef(null);
   const [problem, setProblem] = useState("");
 
-  useEffect(() => {
+  useLayoutEffect(() => { // before the first request
     onToken((why) => {
       setProblem(why);
       dialog.current.showModal();

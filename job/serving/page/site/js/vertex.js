@@ -8,7 +8,6 @@ import { html, useEffect, useRef, useState } from "./ui.js";
 
 const NEIGHBOURS = 10;
 const EVERY_MS = 2_000;
-const FEW = 8; // ids that are offered to begin with
 
 export const linkTo = (id, kind) => `#/vertex?${new URLSearchParams(kind ? { kind, id } : { id })}`;
 
@@ -20,7 +19,11 @@ async function neighboursOf(id, kind) {
   return found.filter((one) => one.id !== id).slice(0, NEIGHBOURS);
 }
 
-const query = (id, kind) => new URLSearchParams({ id, ids_as: "string", ...(kind ? { kind } : {}) });
+async function rowOf(id, kind) {
+  // The row with what the answer says of its epoch; null where there is none.
+  const { found, unknown, ...of } = await post("v1/embeddings", { ids: [id], ids_as: "string", ...(kind ? { kind } : {}) });
+  return found.length ? { ...of, ...found[0] } : null;
+}
 
 function useVertex(id, kind) {
   // The row, asked for again while the page shows it; times and neighbours again when the row has changed.
@@ -40,9 +43,9 @@ function useVertex(id, kind) {
     let shown = null;
     const look = async () => {
       try {
-        const row = await read(`v1/embeddings?${query(id, kind)}`);
-        keep({ row, trouble: "", unknown: "" });
-        if (shown !== row.epoch) {
+        const row = await rowOf(id, kind);
+        keep({ row, trouble: "", unknown: row ? "" : `There is no vertex ${JSON.stringify(id)} at this epoch.` });
+        if (row && shown !== row.epoch) {
           shown = row.epoch;
           await aside(row.epoch);
         }
@@ -100,7 +103,7 @@ function Logits({ row }) {
   const shares = softmax(row.logits);
   const order = row.logits.map((_, k) => k).sort((a, b) => row.logits[b] - row.logits[a]);
   return html`
-    <div class="card"><h3>Class ${row.class}</h3>
+    <div class="card"><h2>Class ${row.class}</h2>
       <table class="plain">
         <thead><tr><th scope="col">Class</th><td></td><th scope="col" class="number">Softmax</th><th scope="col" class="number">Logit</th></tr></thead>
         <tbody>${order.slice(0, NEIGHBOURS).map((k) => html`
@@ -119,7 +122,7 @@ function Neighbours({ neighbours, why, kind }) {
       ${why && html`<p class="notice warn">${why}</p>`}
       ${neighbours && neighbours.length === 0 && html`<p class="sub">There is no other vertex.</p>`}
       ${neighbours && neighbours.length > 0 && html`
-        <div class="card scroll" tabindex="0" role="region" aria-label="Neighbours">
+        <div class="card scroll" tabindex="0" role="region" aria-label="Nearest vertices">
           <table>
             <thead><tr><th scope="col">Vertex</th><td></td><th scope="col" class="number">Cosine</th>
               ${neighbours[0].class !== undefined && html`<th scope="col" class="number">Class</th>`}
@@ -142,39 +145,35 @@ function changedAt(times) {
 }
 
 function Search({ id, kind, kinds }) {
-  const [some, setSome] = useState([]);
-  const chosen = kind ?? kinds[0] ?? "";
-  useEffect(() => {
-    const asked = new URLSearchParams({ limit: FEW, ids_as: "string", ...(kinds.length > 1 ? { kind: chosen } : {}) });
-    read(`v1/rows?${asked}`).then(
-      (answer) => setSome((answer.found ?? answer.rows ?? []).slice(0, FEW).map((one) => one.id)),
-      () => setSome([]),
-    );
-  }, [chosen, kinds.length]);
+  // `kinds`: those of the server, each with a few ids.
+  const several = kinds.length > 1;
+  const [chosen, setChosen] = useState(kind ?? kinds[0]?.kind ?? "");
+  const some = kinds.find((one) => !several || one.kind === chosen)?.some_ids ?? [];
   const submit = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    location.hash = linkTo(form.get("id"), kinds.length > 1 ? form.get("kind") : null);
+    location.hash = linkTo(form.get("id"), several ? form.get("kind") : null);
   };
   return html`
     <form class="search card" onSubmit=${submit}>
-      ${kinds.length > 1 && html`<div><label for="vertex-kind">Kind</label>
-        <select id="vertex-kind" name="kind" key=${chosen}>${kinds.map((one) => html`<option selected=${one === chosen}>${one}</option>`)}</select></div>`}
+      ${several && html`<div><label for="vertex-kind">Kind</label>
+        <select id="vertex-kind" name="kind" onChange=${(event) => setChosen(event.target.value)}>
+          ${kinds.map((one) => html`<option selected=${one.kind === chosen}>${one.kind}</option>`)}</select></div>`}
       <div class="grow"><label for="vertex-id">Id of a vertex</label>
         <input id="vertex-id" name="id" value=${id ?? ""} autocomplete="off" spellcheck=${false} /></div>
       <button type="submit" class="primary">Show</button>
-      ${id === null && some.length > 0 && html`<p class="muted">Such as ${some.map((one, k) => html`${k ? ", " : ""}<a href=${linkTo(one, kinds.length > 1 ? chosen : null)}>${one}</a>`)}.</p>`}
+      ${id === null && some.length > 0 && html`<p class="muted">Such as ${some.map((one, k) => html`${k ? ", " : ""}<a href=${linkTo(one, several ? chosen : null)}>${one}</a>`)}.</p>`}
     </form>`;
 }
 
 export function Vertex({ id, kind }) {
   const { server } = useLive();
-  const kinds = (server?.kinds ?? []).map((one) => one.kind).filter((one) => one !== "");
-  const named = kinds.length > 1 ? kind ?? kinds[0] : kind;
+  const kinds = server?.kinds ?? [];
+  const named = kind ?? (kinds.length > 1 ? kinds[0].kind : null);
   const { row, times, neighbours, noNeighbours, trouble, unknown } = useVertex(id, named);
   return html`
     <h1>${id === null ? "Vertex" : html`<span class="muted">${named ?? "vertex"}</span> ${id}`}</h1>
-    <${Search} key=${`${kind}/${id}`} id=${id} kind=${kind} kinds=${kinds} />
+    <${Search} key=${`${kind}/${id}/${kinds.length}`} id=${id} kind=${kind} kinds=${kinds} />
     ${trouble && html`<p class="notice bad" role="status">${trouble}; what stands here may be old.</p>`}
     ${unknown && html`<p class="notice warn" role="status">${unknown}</p>`}
     ${row && html`
@@ -184,7 +183,7 @@ export function Vertex({ id, kind }) {
         ${row.class !== undefined && html`<div class="tile"><dt>Class</dt><dd><strong>${row.class}</strong><small>the largest of ${plural(row.logits.length, "logit")}</small></dd></div>`}
       </dl>
       <div class="charts">
-        <div class="card"><h3>Embedding</h3><${Strip} values=${row.embedding} /></div>
+        <div class="card"><h2>Embedding</h2><${Strip} values=${row.embedding} /></div>
         ${row.logits && html`<${Logits} row=${row} />`}
       </div>
       <${Neighbours} neighbours=${neighbours} why=${noNeighbours} kind=${named} />`}`;
