@@ -74,16 +74,18 @@ class History:
         numbers = np.arange(max(0, before - size, spoilt), before)
         rows = found[numbers % size]
         rows = rows[rows[:, _COLUMNS["time_ms"]] > time_ms]
-        return [_sample(row) for row in rows.tolist()]
+        columns = [_values(name, rows[:, column]) for name, column in _COLUMNS.items()]
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _sample(row: list[float]) -> dict[str, Any]:
-    sample: dict[str, Any] = {}
-    for (name, figure), value in zip(FIGURES.items(), row, strict=False):
-        sample[name] = None if value != value else int(value) if figure.whole else round(value, 3)
-    state = row[-1]
-    sample[STATE] = None if state != state else STATES[int(state)]
-    return sample
+def _values(name: str, column: np.ndarray) -> list[Any]:
+    """Return the values of a figure; None where it was not there."""
+    there = ~np.isnan(column)
+    whole = name == STATE or FIGURES[name].whole
+    known: list[Any] = np.where(there, column, 0).astype(np.int64).tolist() if whole else column.round(3).tolist()
+    if name == STATE:
+        known = [STATES[number] for number in known]
+    return [value if is_there else None for value, is_there in zip(known, there.tolist(), strict=True)]
 
 
 def size_of(seconds: int = SECONDS) -> int:

@@ -1,1 +1,1 @@
-"""What people look at beside rows: the status of the job, its last hour, rejected records."""
+"""Views of the job for people: its status, its last hour, rejected records."""

@@ -48,7 +48,7 @@ class LastHour(BaseModel):
 
 
 class Status(BaseModel):
-    """What `freshet status --json` prints; the reference of that command has all fields."""
+    """Object that `freshet status --json` prints; the reference of that command has all fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -178,7 +178,7 @@ def _add_server(routes: Routes) -> None:
 
     @routes.get("/epochs/{epoch}", OneEpochOf, in_path=["epoch"], name="get_epoch", answer=EpochMoment, before=False)
     async def times_of_epoch(request: Request) -> Response:
-        """When an epoch came, such as the `epoch` of a row, in which it changed last."""
+        """Times of an epoch, such as the `epoch` of a row, in which it changed last."""
         asked = query(OneEpochOf, request)
         one = lookup.of(asked.kind)
         [times] = await asyncio.to_thread(one.times_of_epochs, one.served, np.array([asked.epoch]))
