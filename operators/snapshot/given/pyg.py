@@ -154,21 +154,27 @@ def links_of(
     return GivenEdges(where.removesuffix(".") or "data", made)
 
 
-def mirrored(data: Any, mirrors: Mapping[str, str]) -> Iterator[Relation]:
-    """Yield the relations of HeteroData that follow others by themselves.
+def mirrored(data: Any, mirrors: Mapping[str, str] | None) -> Iterator[Relation]:
+    """Yield the relations of HeteroData that follow others by themselves, as `export_model` finds them.
 
     Raises: SnapshotError where one is none, or its edges are not those of the other one the other way round.
     """
-    by_type = {one[1]: one for one in data.edge_types}
-    for follower, followed in mirrors.items():
-        for name in (follower, followed):
-            if name not in by_type:
-                refuse(f"mirrors: {name!r}: no relation of the data, which has {', '.join(by_type)}", "mirrors")
-        there, here = by_type[follower], by_type[followed]
+    from freshet.gnn.pyg.errors import ExportError
+    from freshet.gnn.pyg.kinds.metadata import mirrors_of
+
+    relations = [tuple(one) for one in data.edge_types]
+    try:
+        followed = mirrors_of(relations, mirrors)
+    except ExportError as error:
+        refuse(str(error), "mirrors")
+    for there, number in zip(relations, followed, strict=True):
+        if number is None:
+            continue
+        here = relations[number]
         turned = array_of(data[there].edge_index, "edge_index")[::-1]
-        forth = array_of(data[here].edge_index, "edge_index")
-        if there[0] != here[2] or there[2] != here[0] or not _same_edges(forth, turned):
-            refuse(f"mirrors: {follower!r} does not have the edges of {followed!r} the other way round", "mirrors")
+        if not _same_edges(array_of(data[here].edge_index, "edge_index"), turned):
+            msg = f"mirrors: {there[1]!r} does not have the edges of {here[1]!r} the other way round"
+            refuse(f"{msg}; if they are its own, give mirrors={{}}, here and to export_model", "mirrors")
         yield there
 
 

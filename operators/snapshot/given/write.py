@@ -100,7 +100,8 @@ def write_snapshot(
             columns of numbers make up features: `{"x": ["age", "income"]}`. None leaves a column out. For kinds, names
             of one frame alone stand in a mapping by its kind or relation.
         edge_types: names of the numbers in `edge_type` of Data, as in `export_model`.
-        mirrors: relations that follow others by themselves, as in `export_model`; they are left out.
+        mirrors: relations of HeteroData that follow others by themselves, as in `export_model`, by default all rev_X;
+            they are left out.
         edge_keys: whether edges that repeat one before them count each. Else the last one holds, with a warning. None:
             only for `data`.
         overwrite: replace a snapshot that is there.
@@ -143,7 +144,7 @@ def _of_data(
 ) -> tuple[list[GivenVertices], list[GivenEdges]]:
     frames.refuse_unknown(columns, ("x", "label", "weight", "attr", "type"))
     if pyg.is_hetero_data(data):
-        return _of_hetero_data(data, ids, columns, mirrors or {})
+        return _of_hetero_data(data, ids, columns, mirrors)
     if not pyg.is_data(data):
         refuse(
             f"data: expected Data or HeteroData of PyTorch Geometric, or a pair of frames (vertices, edges), got "
@@ -158,7 +159,7 @@ def _of_data(
 
 
 def _of_hetero_data(
-    data: Any, ids: Any, columns: Mapping[str, Any], mirrors: Mapping[str, str]
+    data: Any, ids: Any, columns: Mapping[str, Any], mirrors: Mapping[str, str] | None
 ) -> tuple[list[GivenVertices], list[GivenEdges]]:
     if ids is not None and not isinstance(ids, Mapping):
         refuse("ids: expected a mapping by kind of vertices, as the data has several", "ids")

@@ -87,7 +87,9 @@ def test_ids_of_strings_and_names_of_types(tmp_path: Path) -> None:
 
 def test_kinds_without_those_relations_that_follow_by_themselves(tmp_path: Path) -> None:
     ids = {"user": ["u", "v", "w"], "item": ["p", "q"]}
-    made = write_snapshot(shop(), tmp_path / "S", ids, mirrors={"rev_buys": "buys"})
+    made = write_snapshot(shop(), tmp_path / "S", ids)
+    assert made.relations == write_snapshot(shop(), tmp_path / "S2", ids, mirrors={"rev_buys": "buys"}).relations
+    assert ("item", "rev_buys", "user") in write_snapshot(shop(), tmp_path / "S3", ids, mirrors={}).relations
     assert made.kinds == {"user": 3, "item": 2} and made.relations == {("user", "buys", "item"): 3}
     relations = (Relation(0, "buys", 1, edge_width=1), Relation(1, "rev_buys", 0, mirrors=0))
     found = read_kinds(tmp_path / "S", Kinds(("user", "item"), (2, 0), relations))
@@ -135,8 +137,8 @@ def test_what_is_wrong_with_kinds_is_refused(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"ids": [1, 2]}, "ids: expected a mapping by kind"),
         ({"ids": {"shop": [1]}}, "ids: 'shop': no kind of the data, which has user, item"),
-        ({"mirrors": {"rev": "buys"}}, "mirrors: 'rev': no relation of the data"),
-        ({"mirrors": {"buys": "buys"}}, "'buys' does not have the edges of 'buys' the other way round"),
+        ({"mirrors": {"rev": "buys"}}, "mirrors: there is no relation 'rev'"),
+        ({"mirrors": {"buys": "buys"}}, "'item') does not run between the ends of 'buys' the other way round"),
     ]
     for options, message in wrong:
         with pytest.raises(SnapshotError) as caught:
@@ -148,3 +150,10 @@ def test_labels_that_are_no_classes_are_left_out_with_a_warning(tmp_path: Path) 
     with pytest.warns(UserWarning, match="y is left out: labels of a snapshot are numbers of classes"):
         write_snapshot(data(y=torch.rand(4)), tmp_path / "S")
     assert "label" not in pq.read_schema(tmp_path / "S" / "vertices.parquet").names
+
+
+def test_a_mirror_by_its_name_with_other_edges_is_refused(tmp_path: Path) -> None:
+    given = shop()
+    given["item", "rev_buys", "user"].edge_index = torch.tensor([[0], [0]])
+    with pytest.raises(SnapshotError, match=r"'rev_buys' does not have the edges of 'buys'.*give mirrors=\{\}"):
+        write_snapshot(given, tmp_path / "S")
