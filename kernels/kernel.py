@@ -33,6 +33,8 @@ apart = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False)
 quick = compiled(nogil=False, error_model="numpy", _nrt=False)
 # Multiplies and adds in one instruction, which rounds once, where the processor has it, as BLAS does.
 fused = compiled(nogil=True, error_model="numpy", _nrt=False, fastmath={"contract"})
+# Called by kernels alone, for long sums that end in a number of half the digits: in whichever order is fastest.
+summed = compiled(inner=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "reassoc"})
 # May make arrays; counted like any others.
 allocating = compiled(nogil=True, error_model="numpy")
 # e^x. Infinity where it is past float64, also where kernels are plain Python, in which math.exp raises then.

@@ -65,18 +65,6 @@ def plain_ids(ids: Ids) -> list[Any]:
     return ids.decode() if isinstance(ids, Texts) else ids.tolist()
 
 
-def place_of(ids: Ids, one: Ids) -> int:
-    """Return the place of an id among others of its type; -1: it is none of them."""
-    if isinstance(ids, np.ndarray):
-        found = np.flatnonzero(ids == one)
-        return int(found[0]) if len(found) else -1
-    assert isinstance(one, Texts)
-    left = np.flatnonzero(np.diff(ids.offsets) == len(one.data))
-    for at in range(len(one.data) - 1, -1, -1):  # ids often begin alike
-        left = left[ids.data[ids.offsets[left] + at] == one.data[at]]
-    return int(left[0]) if len(left) else -1
-
-
 def text_bytes(ids: Ids) -> int:
     """Bytes of the text of string ids."""
     return ids.data.nbytes if isinstance(ids, Texts) else 0

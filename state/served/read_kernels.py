@@ -85,9 +85,10 @@ def find_text(mem: np.ndarray, hashed: int, text: np.ndarray, begin: int, end: i
 
 @apart
 def _copy(floats: np.ndarray, word: int, rows: np.ndarray, to: int) -> None:
-    at = 2 * (word + lay.ROW_HEAD)
-    for k in range(rows.shape[1]):
-        rows[to, k] = floats[at + k]
+    at, row = 2 * (word + lay.ROW_HEAD), rows[to]
+    vector = floats[at : at + len(row)]  # whose places are not negative, for all that the compiler knows of them
+    for k in range(len(row)):
+        row[k] = vector[k]
 
 
 @apart
@@ -153,7 +154,7 @@ def read_slot(mem: np.ndarray, floats: np.ndarray, slot: int, epoch: int, rows: 
 
 
 @apart
-def _ask_for(mem: np.ndarray, slot: int) -> None:
+def ask_for(mem: np.ndarray, slot: int) -> None:
     """Have the row of a slot on its way."""
     row = mem[lay.T_ROWS_AT] + slot * mem[lay.T_ROW_WORDS]
     for word in range(row, row + mem[lay.T_ROW_WORDS], _LINE):
@@ -169,7 +170,7 @@ def _find_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray, begin: in
     for i in range(begin, end):
         slots[i] = find_number_from(mem, ids[i], slots[i])
         if slots[i] >= 0:
-            _ask_for(mem, slots[i])
+            ask_for(mem, slots[i])
 
 
 @apart
@@ -181,7 +182,7 @@ def _find_texts(
         hashed = text_hash(mem, text, offsets[i], offsets[i + 1])
         slots[i] = find_text(mem, hashed, text, offsets[i], offsets[i + 1])
         if slots[i] >= 0:
-            _ask_for(mem, slots[i])
+            ask_for(mem, slots[i])
 
 
 @apart
@@ -322,6 +323,20 @@ def read_these(
         if own[i] < ABSENT:
             return own[i]
     return 0
+
+
+@kernel
+def slots_of_numbers(mem: np.ndarray, ids: np.ndarray, slots: np.ndarray) -> None:
+    """Take the slots of these ids, negative where the table has none."""
+    for begin in range(0, len(ids), _AHEAD):
+        _find_numbers(mem, ids, slots, begin, min(begin + _AHEAD, len(ids)))
+
+
+@kernel
+def slots_of_texts(mem: np.ndarray, offsets: np.ndarray, text: np.ndarray, slots: np.ndarray) -> None:
+    """Like `slots_of_numbers`, for string ids."""
+    for begin in range(0, len(slots), _AHEAD):
+        _find_texts(mem, offsets, text, slots, begin, min(begin + _AHEAD, len(slots)))
 
 
 @kernel

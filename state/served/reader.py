@@ -24,6 +24,8 @@ from freshet.state.served.read_kernels import (
     read_texts,
     read_these,
     slots_in_ring,
+    slots_of_numbers,
+    slots_of_texts,
 )
 
 _SLOTS_AT_ONCE = 65_536
@@ -31,11 +33,14 @@ _PATIENCE_S = 5.0
 _TRIES_MIN = 20  # a machine may stand still for as long, with its writers
 
 
-class _Tries(NamedTuple):
+class Tries(NamedTuple):
     """Number of tries so far, and the time from which on there are no more."""
 
     made: int = 0
     until: float = 0.0
+
+
+NO_TRIES = Tries()
 
 
 class TableReader(MappedTable):
@@ -53,7 +58,7 @@ class TableReader(MappedTable):
         """
         own = np.empty(len(ids), np.int64)
         rows = np.empty((len(ids), self.width), np.float32)
-        tries = _Tries()
+        tries = NO_TRIES
         while True:
             if isinstance(ids, Texts):
                 epoch = read_texts(self.mem, self.floats, upto, ids.offsets, ids.data, own, rows)
@@ -61,7 +66,7 @@ class TableReader(MappedTable):
                 epoch = read_numbers(self.mem, self.floats, upto, ids, own, rows)
             if epoch >= 0:
                 return Found(epoch, own, rows)
-            tries = self._again(epoch, tries, upto)
+            tries = self.again(epoch, tries, upto)
 
     def few(self, ids: Ids, wanted: int) -> Found | None:
         """The rows of a few ids, if all of them are there and the table is as far as `wanted`; one look.
@@ -80,19 +85,19 @@ class TableReader(MappedTable):
 
     def all(self, upto: int = NEWEST) -> tuple[Ids, Found]:
         """All ids that live, and their rows; see `get`."""
-        tries = _Tries()
+        tries = NO_TRIES
         while True:
             code, ids, found = self._all(upto)
             if code >= 0:
                 return ids, found
-            tries = self._again(code, tries, upto)
+            tries = self.again(code, tries, upto)
 
     def positions(self) -> np.ndarray:
         """Return the positions up to which input was read: (source, partition, next offset, epoch), (p, 4) int64."""
         out = np.empty((lay.POSITIONS_MAX, lay.POSITION_WORDS), np.int64)
-        tries = _Tries()
+        tries = NO_TRIES
         while (count := read_positions(self.mem, out)) < 0:
-            tries = self._again(count, tries)
+            tries = self.again(count, tries)
         return out[:count].copy()
 
     def part(self, epoch: int, first: int, count: int) -> tuple[int, Ids, Found]:
@@ -102,11 +107,25 @@ class TableReader(MappedTable):
         """
         slots, own = np.empty(count, np.int64), np.empty(count, np.int64)
         rows = np.empty((count, self.width), np.float32)
-        tries = _Tries()
+        tries = NO_TRIES
         while (got := read_slots(self.mem, self.floats, first, epoch, slots, own, rows)) == STUCK:
-            tries = self._again(STUCK, tries)
+            tries = self.again(STUCK, tries)
         alive = max(got, 0)
         return min(got, 0), self.ids_in(slots[:alive]), Found(epoch, own[:alive], rows[:alive])
+
+    def rows_of(self, slots: np.ndarray, epoch: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Return 0, MISSED or STUCK, and the epochs (negative: no row) and rows of slots as of an epoch."""
+        own, rows = np.empty(len(slots), np.int64), np.empty((len(slots), self.width), np.float32)
+        return read_these(self.mem, self.floats, slots, epoch, own, rows), own, rows
+
+    def slots_of(self, ids: Ids) -> np.ndarray:
+        """Return the slots of ids, negative where the table has none."""
+        slots = np.empty(len(ids), np.int64)
+        if isinstance(ids, Texts):
+            slots_of_texts(self.mem, ids.offsets, ids.data, slots)
+        else:
+            slots_of_numbers(self.mem, ids, slots)
+        return slots
 
     def _all(self, upto: int) -> tuple[int, Ids, Found]:
         epoch, used = min(self.epoch, upto), read_word(self.mem, lay.T_USED)
@@ -142,8 +161,11 @@ class TableReader(MappedTable):
         names_of(self.mem, slots, offsets, text)
         return Texts(frozen(offsets), frozen(text))
 
-    def _again(self, code: int, tries: _Tries, upto: int = NEWEST) -> _Tries:
-        """Wait a moment before the next try; an earlier epoch that the ring no longer has does not come back."""
+    def again(self, code: int, tries: Tries, upto: int = NEWEST) -> Tries:
+        """Wait a moment before the next try; an earlier epoch that the ring no longer has does not come back.
+
+        Raises: HistoryTooShortError, WriterGoneError
+        """
         now, is_past = time.monotonic(), code == MISSED and upto < self.epoch
         if is_past or (tries.made >= _TRIES_MIN and now > tries.until):
             if code == STUCK:
@@ -153,7 +175,7 @@ class TableReader(MappedTable):
             raise HistoryTooShortError(msg)
         self.misses += code == MISSED
         time.sleep(0.001)
-        return _Tries(tries.made + 1, tries.until or now + _PATIENCE_S)
+        return Tries(tries.made + 1, tries.until or now + _PATIENCE_S)
 
 
 class Change(NamedTuple):
@@ -200,6 +222,11 @@ class ChangeReader:
         """True if all rows must be read, at first or because the ring has moved on: call `next` or `start_at`."""
         return self._from is None
 
+    @property
+    def behind(self) -> int:
+        """Number of entries of the ring that `slots` and `newer` will look at."""
+        return 0 if self._from is None else self.table.word(lay.T_RESERVED) - self._from.ring
+
     def next(self) -> Change | None:
         """The next change, at first the whole table; None while there is none."""
         found = None if self.lost else self.newer()
@@ -207,18 +234,41 @@ class ChangeReader:
 
     def newer(self, room: Callable[[int], None] = lambda rows: None) -> Change | None:
         """Like `next`, but None and `lost` mean all rows; `room` gets the number of rows that are about to be read."""
+        found = self._look()
+        if found is None:
+            return None
+        epoch, slots = found
+        room(len(slots))
+        code, own, rows = self.table.rows_of(slots, epoch)
+        if code < 0:
+            self._from = None
+            return None
+        newer, gone, ids_in = own > self.epoch, own < 0, self.table.ids_in
+        self._take(epoch)
+        return Change(epoch, False, ids_in(slots[newer]), own[newer], rows[newer], ids_in(slots[gone]))
+
+    def slots(self) -> tuple[int, np.ndarray] | None:
+        """Return the newest epoch, and the slots whose rows may have changed up to it; None: no news, or `lost`."""
+        found = self._look()
+        if found is not None:
+            self._take(found[0])
+        return found
+
+    def _look(self) -> tuple[int, np.ndarray] | None:
         assert self._from is not None
         word = self.table.word
         ring, used, epoch = word(lay.T_RESERVED), word(lay.T_USED), self.table.epoch
         if epoch <= self.epoch:
             self._later = _From(ring, used, _NOWHERE)
             return None
-        found = self._since(self._from, epoch, word(lay.T_RESERVED), word(lay.T_USED), room)
+        found = self._since(self._from, word(lay.T_RESERVED), word(lay.T_USED))
         if found is None:  # too slow: the ring has moved on
             self._from = None
             return None
+        return epoch, found
+
+    def _take(self, epoch: int) -> None:
         self.epoch, self._from, self._later = epoch, self._later or self._from, None
-        return found
 
     def start_at(self, epoch: int) -> None:
         """Continue after an epoch that was the newest a moment ago, whose rows the caller has or reads separately."""
@@ -240,14 +290,8 @@ class ChangeReader:
         self.start_at(found.epoch)
         return Change(found.epoch, True, ids, found.own, found.rows, self.table.ids_in(_NOWHERE))
 
-    def _since(self, begin: _From, epoch: int, ring: int, used: int, room: Callable[[int], None]) -> Change | None:
-        table, entries = self.table, np.empty(ring - begin.ring, np.int64)
-        if slots_in_ring(table.mem, begin.ring, entries) < 0:
+    def _since(self, begin: _From, ring: int, used: int) -> np.ndarray | None:
+        entries = np.empty(ring - begin.ring, np.int64)
+        if slots_in_ring(self.table.mem, begin.ring, entries) < 0:
             return None
-        slots = np.unique(np.concatenate([entries, begin.slots, np.arange(begin.used, used)]))
-        room(len(slots))
-        own, rows = np.empty(len(slots), np.int64), np.empty((len(slots), table.width), np.float32)
-        if read_these(table.mem, table.floats, slots, epoch, own, rows) < 0:
-            return None
-        newer, gone = own > self.epoch, own < 0
-        return Change(epoch, False, table.ids_in(slots[newer]), own[newer], rows[newer], table.ids_in(slots[gone]))
+        return np.unique(np.concatenate([entries, begin.slots, np.arange(begin.used, used)]))

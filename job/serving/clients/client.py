@@ -21,7 +21,7 @@ from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.tls import Address, read_roots
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, TIMEOUT_S, Wanted
 from freshet.state.served.generation import generation_of
-from freshet.state.served.ids import Ids, Texts
+from freshet.state.served.ids import Ids, Texts, plain_ids
 
 _RETRY_S = 0.05
 
@@ -138,20 +138,29 @@ class EmbeddingClient:
         metric: str = "cosine",
         model: str | None = None,
         kinds: Sequence[str] | None = None,
+        among: AskedIds | None = None,
+        exclude_self: bool = False,
+        approximate: bool = False,
         timeout: float | None = None,
         generation: int | None = None,
     ) -> pa.Table:
-        """The k ids nearest to a vertex or a vector, exactly, as id, epoch, embedding, score.
+        """The k ids nearest to a vertex or a vector as id, epoch, embedding, score, the nearest first.
 
-        `metric`: cosine, dot or link: the score of the vertex, or the vector, and each other row as a pair. `model`:
-        SHA-256 of the model that the vector is of, as it stands in the metadata of a service's answers. `kinds`: with
-        link those of the vertex and of the ones to find, as for `score`.
+        `metric`: cosine, dot, euclidean (whose score is the distance), or link: the score of the vertex, or the vector,
+        and each other row as a pair. `model`: SHA-256 of the model that the vector is of, as it stands in the metadata
+        of a service's answers. `kinds`: those of the vertex and of the ones to find, with link as for `score`.
+        `among`: none but these ids; the metadata lists those without a row as `unknown`, in JSON. `exclude_self`:
+        without the vertex itself, which is among its neighbours else. `approximate`: by an index, which is made at the
+        first such call; the metadata says whether the answer is `approximate` and its measured `recall`.
 
-        Raises: OtherModelError where the embeddings are of another model by now; as `get` for the rest.
+        Raises: UnknownVertexError (a BadRequestError) for a vertex without a row; OtherModelError where the embeddings
+            are of another model by now; as `get` for the rest.
         """
         asked: dict[str, Any] = {"k": k, "metric": metric} | ({} if model is None else {"model": model})
         asked |= {} if kinds is None else {"kinds": [*kinds]}
-        asked |= {} if self._kind is None or metric == "link" else {"kind": self._kind}
+        asked |= {} if self._kind is None or metric == "link" or kinds is not None else {"kind": self._kind}
+        asked |= {} if among is None else {"among": plain_ids(ids_of(among))}
+        asked |= {name: True for name, on in (("exclude_self", exclude_self), ("approximate", approximate)) if on}
         asked |= {"id": id} if id is not None else {}
         asked |= {"vector": np.asarray(vector, np.float32).tolist()} if vector is not None else {}
         return self._of_request("nearest", asked, self._wanted(0, None, timeout, generation))

@@ -5,8 +5,9 @@ Times are in ms since 1970.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # which clients do not have
     from freshet.state.served.times import Moment
@@ -43,6 +44,11 @@ class Wanted(NamedTuple):
 
 
 NOTHING_SPECIAL = Wanted()
+
+
+def as_text(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return fields of an answer as metadata of a table has them: as they stand in JSON, without those that are null."""
+    return {name: json.dumps(value) for name, value in fields.items() if value is not None}
 
 
 def as_json_fields(times: Moment) -> dict[str, int | None]:

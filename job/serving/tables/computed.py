@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import AskedPairs, pairs_of_values
-from freshet.job.serving.bounds.neighbours import LINK, METRICS
+from freshet.job.serving.bounds.neighbours import LINK
 from freshet.job.serving.protocol.columns import column_of_ids, taken
 from freshet.job.serving.protocol.errors import BadRequestError
-from freshet.job.serving.protocol.wanted import Wanted
+from freshet.job.serving.protocol.wanted import Wanted, as_text
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.nearest import Vector, Vertex, Wish, neighbours_of
 from freshet.job.serving.tables.one_epoch import OneEpoch
 from freshet.job.serving.tables.served import Answer, Served
 from freshet.state.served.ids import plain_ids
@@ -31,7 +32,7 @@ class Computed(NamedTuple):
     """An answer, as each protocol sends it, and what it comes from.
 
     `as_table`: whether it is to have logits -> a table, with the answer's metadata. Over HTTP it has `found`, rows and
-    columns beside them, if any, and `lists` by name, or by name and kind.
+    columns beside them, if any, `lists` by name, or by name and kind, and `more` beside the epoch.
     """
 
     served: Served
@@ -39,41 +40,47 @@ class Computed(NamedTuple):
     as_table: Callable[[bool], pa.Table]
     found: tuple[Answer, Mapping[str, np.ndarray]] | None = None
     lists: Mapping[str, Sequence[Any] | Mapping[str, Sequence[Any]]] = {}
+    more: Mapping[str, Any] = {}
 
 
 def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
-    """Answer {"id": ID or "vector": [...], "k": K, "metric": "cosine", "dot" or "link", "model": SHA-256}.
+    """Answer {"id": ID or "vector": [...], "model": SHA-256}, and a Wish: k, metric, among, exclude_self, approximate.
 
     `kind` is that of all vertices, or `kinds` those of the vertex and of the ones that are found.
     """
     if not isinstance(asked, dict) or ("id" in asked) == ("vector" in asked):
         msg = 'nearest: expected {"id": ID} or {"vector": [...]}, with k and metric'
         raise BadRequestError(msg)
-    k, metric = asked.get("k", 10), asked.get("metric", METRICS[0])
-    if type(k) is not int or not isinstance(metric, str):
+    wish = Wish(**{name: asked[name] for name in Wish._fields if name in asked})
+    if type(wish.k) is not int or not isinstance(wish.metric, str):
         msg = "nearest: expected an integer k and the name of a metric"
         raise BadRequestError(msg)
-    left, lookup = ends_of_nearest(lookup, asked.get("kind"), asked.get("kinds"), metric)
+    left, lookup = ends_of_nearest(lookup, asked.get("kind"), asked.get("kinds"), wish.metric)
     _wait([left, lookup], wanted, gone)
+    found = neighbours_of(lookup, _point(asked), wish, left)
+    answer, columns, more = found.answer, {"score": found.scores}, found.more
+
+    def as_table(logits: bool) -> pa.Table:
+        table = lookup.as_table(answer, columns, logits=logits)
+        told = more | ({} if found.unknown is None else {"unknown": found.unknown})
+        return table.replace_schema_metadata(table.schema.metadata | as_text(told)) if told else table
+
+    lists = {} if found.unknown is None else {"unknown": found.unknown}
+    return Computed(answer.served, answer.epoch, as_table, (answer, columns), lists, more)
+
+
+def _point(asked: dict[str, Any]) -> Vertex | Vector:
     model = asked.get("model")
     if "id" in asked:
         if model is not None:
             msg = "nearest: model goes with a vector; leave it out beside an id"
             raise BadRequestError(msg)
-        answer, scores = lookup.nearest_to(asked["id"], k, metric, left)
-    else:
-        try:
-            vector = np.array(asked["vector"], np.float32)
-        except (TypeError, ValueError) as error:
-            msg = "nearest: expected a vector of numbers"
-            raise BadRequestError(msg) from error
-        answer, scores = lookup.nearest(vector, k, metric, model, left)
-    columns = {"score": scores}
-
-    def as_table(logits: bool) -> pa.Table:
-        return lookup.as_table(answer, columns, logits=logits)
-
-    return Computed(answer.served, answer.epoch, as_table, (answer, columns))
+        return Vertex(asked["id"])
+    try:
+        return Vector(np.array(asked["vector"], np.float32), model)
+    except (TypeError, ValueError) as error:
+        msg = "nearest: expected a vector of numbers"
+        raise BadRequestError(msg) from error
 
 
 def score(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:
@@ -122,13 +129,18 @@ def ends_of_nearest(
 
     Raises: BadRequestError
     """
-    if (kind if metric == LINK else kinds) is not None:
-        msg = "nearest: metric link takes kinds, of the vertex and of those to find, and the other metrics take kind"
+    if kind is not None and (metric == LINK or kinds is not None):
+        msg = "nearest: metric link takes kinds, of the vertex and of those to find; kind and kinds do not go together"
         raise BadRequestError(msg)
     if metric == LINK:
         return ends_of_pairs(lookup, kinds)
-    found = lookup.of(kind)
-    return found, found
+    if kinds is None:
+        found = lookup.of(kind)
+        return found, found
+    if isinstance(kinds, str) or len(kinds) != 2:
+        msg = f"kinds: expected [LEFT, RIGHT], got {str(kinds)[:50]!r}"
+        raise BadRequestError(msg)
+    return lookup.of(kinds[0]), lookup.of(kinds[1])
 
 
 def ends_of_pairs(lookup: Lookup, kinds: Sequence[str] | None) -> tuple[Lookup, Lookup]:

@@ -1,10 +1,10 @@
-"""Queries of a table, shared by all protocols: rows at one epoch, waiting, nearest neighbours, readouts, limits."""
+"""Queries of a table, shared by all protocols: rows at one epoch, waiting, readouts, limits."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from freshet.job.serving.bounds.asked_ids import ids_of_values
 from freshet.job.serving.bounds.budget import Budget
-from freshet.job.serving.bounds.neighbours import LINK, METRICS, NearestRows, TableRows
 from freshet.job.serving.bounds.waiting import WaitingRoom
 from freshet.job.serving.protocol.columns import (
     column_of_ids,
@@ -24,16 +23,16 @@ from freshet.job.serving.protocol.columns import (
     values_of,
     vectors,
 )
-from freshet.job.serving.protocol.errors import BadRequestError, NotYetError, OtherModelError, UnknownVertexError
-from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
-from freshet.job.serving.tables.one_epoch import OneEpoch
+from freshet.job.serving.protocol.errors import BadRequestError, NotYetError
+from freshet.job.serving.protocol.wanted import IDS_MAX, NOTHING_SPECIAL, ROW, Wanted
 from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
-from freshet.state.served.ids import Ids, Texts, place_of
+from freshet.state.served.ids import Ids, Texts
 from freshet.state.served.mapped import Found
 from freshet.state.served.plain import PlainReader
 from freshet.state.served.times import NO_TIME
 
 if TYPE_CHECKING:
+    from freshet.job.serving.bounds.approximate import Neighbourhoods
     from freshet.job.serving.tables.log_times import LogTimes
     from freshet.state.served.reader import TableReader
 
@@ -43,7 +42,6 @@ _NAMES = ("id", "epoch", "embedding")
 _POLL_S = 0.001
 _ROWS_AT_ONCE = 8192
 _DIGITS_MAX = 20  # of the number of a partition
-Metric = str
 
 
 class Lookup:
@@ -53,7 +51,8 @@ class Lookup:
 
     def __init__(self, table: Tables) -> None:
         self._table = table
-        self._neighbours = NearestRows[Served](lambda served: served.job.consistency == EPOCH)
+        self._neighbourhoods: Neighbourhoods | None = None
+        self._lock = threading.Lock()
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
         self.beside: Mapping[str, Lookup] = {}  # of a server of several kinds: the lookup of each, this one's, too
@@ -221,72 +220,15 @@ class Lookup:
                 )
         return None
 
-    def nearest(
-        self, query: np.ndarray, k: int, metric: Metric = "cosine", model: str | None = None, left: Lookup | None = None
-    ) -> tuple[Answer, np.ndarray]:
-        """The k ids whose rows are nearest to a vector, and their scores, the best first; exact, at one epoch.
+    @property
+    def neighbourhoods(self) -> Neighbourhoods | None:
+        """The lists for approximate neighbours; None of a table that has none."""
+        with self._lock:
+            if self._neighbourhoods is None:
+                from freshet.job.serving.bounds.approximate import Neighbourhoods  # it loads kernels
 
-        `model`: SHA-256 of the model that the vector is of, if that is known. `left`: the lookup of the vector's kind,
-        where the metric scores pairs of two kinds.
-
-        Raises: BadRequestError, NotReadyError; OtherModelError for rows of another model.
-        """
-        found = np.asarray(query, np.float32).reshape(-1)
-
-        def vector(rows: TableRows[Served], of_vector: Served) -> np.ndarray:
-            width, of_rows = of_vector.table.width, rows.served.job.model_sha256
-            if model not in (None, of_rows):
-                msg = f"nearest: the embeddings are of the model {of_rows or '(unknown)'}, and the vector is of {model}"
-                raise OtherModelError(msg)
-            if found.shape[0] != width or not np.isfinite(found).all():
-                msg = f"vector: expected {width} finite numbers, got {found.shape[0]}"
-                raise BadRequestError(msg)
-            return found
-
-        return self._nearest(vector, k, metric, left or self)
-
-    def nearest_to(
-        self, value: object, k: int, metric: Metric = "cosine", left: Lookup | None = None
-    ) -> tuple[Answer, np.ndarray]:
-        """Like `nearest`, to the row of a vertex at the same epoch, which is of the kind of `left`.
-
-        Raises: UnknownVertexError for an id without a row; BadRequestError, NotReadyError.
-        """
-        of_vertex = left or self
-        of_vertex.ids_of([value])  # before all rows are read
-
-        def row(rows: TableRows[Served], source: Served) -> np.ndarray:
-            asked = ids_of_values([value], source.table.strings)
-            if of_vertex is self:
-                at, found = place_of(rows.ids, asked), rows.found
-            else:
-                found = source.table.get(asked, rows.epoch)
-                at = 0 if found.own[0] >= 0 else -1
-            if at < 0:
-                of_vertex.ids_missing += 1
-                msg = f"nearest: no vertex {str(value)[:50]!r}"
-                raise UnknownVertexError(msg)
-            of_vertex.ids_found += 1
-            return found.rows[at]
-
-        return self._nearest(row, k, metric, of_vertex)
-
-    def _nearest(
-        self, query: Callable[[TableRows[Served], Served], np.ndarray], k: int, metric: Metric, left: Lookup
-    ) -> tuple[Answer, np.ndarray]:
-        if not 0 < k <= K_MAX:
-            msg = f"k: expected 1 to {K_MAX}, got {k}"
-            raise BadRequestError(msg)
-        if metric not in METRICS:
-            msg = f"metric: expected {', '.join(METRICS[:-1])} or {METRICS[-1]}, got {metric!r}"
-            raise BadRequestError(msg)
-        ends = OneEpoch(left, self)
-        link = (lambda one, other: one.link_scores(other).of) if metric == LINK else None
-        now = partial(ends.now, whole=True)
-        rows, best, scores = ends.read(lambda: self._neighbours.best(now, query, k, metric, link))
-        own = rows.found.own[best]
-        answer = Answer(rows.epoch, taken(rows.ids, best), own, rows.found.rows[best], len(own), rows.served)
-        return answer, scores
+                self._neighbourhoods = Neighbourhoods()
+            return self._neighbourhoods
 
     def as_table(
         self, answer: Answer, more: Mapping[str, np.ndarray] | None = None, *, logits: bool = False

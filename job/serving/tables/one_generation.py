@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from freshet.job.serving.bounds.neighbours import TableRows
 from freshet.job.serving.protocol.errors import BadRequestError, GoneError, NotYetError
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.kept import read_kept
-from freshet.job.serving.tables.lookup import Lookup, Metric, joined
-from freshet.job.serving.tables.served import Answer, JobHere, Served, Tables
+from freshet.job.serving.tables.lookup import Lookup, joined
+from freshet.job.serving.tables.served import JobHere, Served, Tables
 from freshet.state.served.mapped import NoTableError
 
+if TYPE_CHECKING:
+    from freshet.job.serving.bounds.approximate import Neighbourhoods
+
 _KEPT = -1  # in the place of a number of `Served`, whose tables are those that take each other's place
-_copying = threading.Lock()  # all rows of a kept table are copied by one call at a time, and kept by none
 
 
 def of_generation(lookup: Lookup, number: int | None) -> Lookup:
@@ -120,15 +119,10 @@ class _LookupOfOne(Lookup):
             raise NotYetError(msg)
         return lack
 
-    def _nearest(
-        self, query: Callable[[TableRows[Served], Served], np.ndarray], k: int, metric: Metric, left: Lookup
-    ) -> tuple[Answer, np.ndarray]:
-        if not self._one.is_kept:
-            found = self._parent._nearest(query, k, metric, self._parent if left is self else left)
-            if found[0].served.job.generation == self._one.number:
-                return found
-        with _copying:
-            return super()._nearest(query, k, metric, left)
+    @property
+    def neighbourhoods(self) -> Neighbourhoods | None:
+        """The lists of the current generation; none of one that is kept."""
+        return None if self._one.is_kept else self._parent.neighbourhoods
 
     @property
     def ids_found(self) -> int:

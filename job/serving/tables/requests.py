@@ -14,8 +14,9 @@ from pydantic import Field, create_model, model_validator
 from freshet.job.serving.bounds.budget import NUMBER, OBJECT_BYTES, RowShape
 from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, OfKind, OfKinds, Stream, WithIds
+from freshet.job.serving.bounds.neighbours import METRICS
 from freshet.job.serving.protocol.errors import BadRequestError
-from freshet.job.serving.protocol.wanted import PAIRS_MAX
+from freshet.job.serving.protocol.wanted import IDS_MAX, PAIRS_MAX
 from freshet.job.serving.tables.computed import Computed, ends_of_nearest, ends_of_pairs, nearest, score
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
 
@@ -24,16 +25,25 @@ OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 
 
 class NearestRequest(OfKind, OfKinds):
-    """Neighbours of a vertex, or of a vector; by the metric `link` they may be of another kind (`kinds`)."""
+    """Neighbours of a vertex, or of a vector; with `kinds` they may be of another kind."""
 
     id: Any = None
     vector: list[float] | None = None
     k: int = 10
-    metric: str = "cosine"
+    metric: str = Field(default=METRICS[0], description=f"{', '.join(METRICS[:-1])} or {METRICS[-1]}")
     model: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}$",
         description="SHA-256 of the model that the vector is of; refused where the embeddings are of another one",
+    )
+    among: list[Any] | None = Field(
+        default=None, description=f"none but these ids, at most {IDS_MAX:,}; those without a row are listed as unknown"
+    )
+    exclude_self: bool = Field(default=False, description="without the vertex itself")
+    approximate: bool = Field(
+        default=False,
+        description="by an index that is made at the first such request; until then answers are exact. The answer says "
+        "whether it is approximate, and the measured recall",
     )
 
 
@@ -85,7 +95,8 @@ class Request(NamedTuple):
         rows = [one.served.row_shape(readout=readout) for one in self.ends(lookup, asked)]
         widest = RowShape(*map(max, zip(*rows, strict=True)))
         in_memory, in_json = self.bytes_of(widest)
-        return self.items(asked) * in_memory, self.items(asked) * in_json
+        beside = OBJECT_BYTES * len(getattr(asked, "among", None) or ())  # of which all may be unknown
+        return self.items(asked) * in_memory + beside, self.items(asked) * in_json + beside
 
 
 REQUESTS = {
@@ -96,7 +107,7 @@ REQUESTS = {
         lambda row: (row.in_arrow + OBJECT_BYTES, row.in_json),
         lambda lookup, asked: ends_of_nearest(lookup, asked.kind, asked.kinds, asked.metric),
         nearest,
-        "The k vertices whose embeddings are nearest, exactly.",
+        "The k vertices whose embeddings are nearest: exactly, or with `approximate` by an index.",
     ),
     "score": Request(
         ScoreRequest,
