@@ -57,8 +57,12 @@ from freshet.state.adjacency import Lists
 from freshet.state.block_columns import TOPOLOGY
 from freshet.state.codec import Block, Header
 from freshet.state.salt import scratch_salt
-from freshet.state.served.ids import Texts, frozen
+from freshet.state.served.ids import Ids, Texts, frozen
+from freshet.state.served.inverted import InvertedLists, trained
 from freshet.state.served.layout import TableShape
+from freshet.state.served.mapped import NEWEST
+from freshet.state.served.near_kernels import COSINE
+from freshet.state.served.nearest import Target, at_one_epoch
 from freshet.state.served.reader import ChangeReader, TableReader
 from freshet.state.served.writer import TableWriter
 from freshet.state.table import TableSet
@@ -283,7 +287,19 @@ def serve(folder: Path) -> None:
             following.next()
             writer.put(epoch, ids, np.ones((2, _WIDTH), np.float32))
             writer.publish(epoch)
+        find_neighbours(reader, asked)
         TableWriter.take_over(path).content()
+
+
+def find_neighbours(reader: TableReader, ids: Ids) -> None:
+    """Find neighbours in a table: exactly, by a function, and by lists."""
+    one = Target(np.ones(_WIDTH, np.float32), COSINE)
+    at_one_epoch(reader, NEWEST, lambda _: one, 1)
+    at_one_epoch(reader, NEWEST, lambda _: one._replace(scores=lambda rows: rows[:, 0]), 1)
+    at_one_epoch(reader, NEWEST, lambda _: one, 1, reader.slots_of(ids))
+    lists = InvertedLists(reader, COSINE, trained(reader, COSINE))
+    lists.take(np.arange(2), reader.epoch)
+    lists.slots_in(lists.best_lists(one.vector, 1, 1))
 
 
 class Notes:

@@ -16,7 +16,7 @@ import numpy as np
 from freshet.state.served.ids import frozen
 from freshet.state.served.layout import T_CAPACITY, T_USED
 from freshet.state.served.list_kernels import BLOCK, Blocks, Centroids, assign_rows, assign_slots, gather
-from freshet.state.served.near_kernels import COSINE, DOT, EUCLIDEAN
+from freshet.state.served.near_kernels import DOT, EUCLIDEAN
 from freshet.state.served.reader import TableReader
 
 LISTS_MAX = 4096
@@ -145,7 +145,8 @@ def _assigning(centroids: np.ndarray, metric: int) -> tuple[Centroids, np.ndarra
     bias = np.zeros(len(centroids))
     if metric == EUCLIDEAN:
         bias = -0.5 * np.einsum("ij,ij->i", centroids, centroids, dtype=np.float64)
-    of_kernels = Centroids(np.ascontiguousarray(centroids.T), bias.astype(np.float32))
+    with np.errstate(over="ignore"):  # nothing is near to such a centroid
+        of_kernels = Centroids(np.ascontiguousarray(centroids.T), bias.astype(np.float32))
     return of_kernels, np.empty((1, centroids.shape[1]), np.float32), np.empty(len(centroids), np.float32)
 
 
@@ -156,17 +157,15 @@ def _directions(rows: np.ndarray) -> np.ndarray:
 
 def _empty(slots: int, lists: int) -> Blocks:
     blocks = slots // BLOCK + 1 + lists
-    one, of_blocks = np.int32, (np.empty(blocks, np.int32) for _ in range(2))
+    one = np.int32
     return Blocks(
-        np.empty((blocks, BLOCK), one),
-        np.full(slots, -1, one),
-        *of_blocks,
-        np.full(lists, -1, one),
-        np.arange(blocks, dtype=one)[::-1].copy(),
-        np.zeros(lists, np.int64),
-        np.zeros(lists, np.float32),
-        np.full(1, blocks, np.int64),
+        pool=np.empty((blocks, BLOCK), one),
+        home=np.full(slots, -1, one),
+        owner=np.empty(blocks, one),
+        before=np.empty(blocks, one),
+        last=np.full(lists, -1, one),
+        free=np.arange(blocks, dtype=one)[::-1].copy(),
+        size=np.zeros(lists, np.int64),
+        reach=np.zeros(lists, np.float32),
+        unused=np.full(1, blocks, np.int64),
     )
-
-
-assert COSINE < DOT < EUCLIDEAN

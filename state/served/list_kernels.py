@@ -6,7 +6,7 @@ Layout:
     owner   of a block: its list
     before  of a block: the one before it in its list, -1 at the first
     last    of a list: its last block, -1 where it is empty
-    free    blocks that are in no list, as a stack of `count[0]`
+    free    blocks that are in no list, as a stack of `unused[0]`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Blocks(NamedTuple):
     """Arrays of the lists.
 
     Shapes: pool (blocks, BLOCK) int32; home (slots,) int32; owner, before, free (blocks,) int32; last (lists,) int32;
-        size (lists,) int64; reach (lists,) float32, the greatest length of a row that came into the list; count (1,)
+        size (lists,) int64; reach (lists,) float32, the greatest length of a row that came into the list; unused (1,)
     """
 
     pool: np.ndarray
@@ -38,7 +38,7 @@ class Blocks(NamedTuple):
     free: np.ndarray
     size: np.ndarray
     reach: np.ndarray
-    count: np.ndarray
+    unused: np.ndarray
 
 
 class Centroids(NamedTuple):
@@ -66,8 +66,8 @@ def take_out(blocks: Blocks, slot: int) -> None:
     blocks.size[found] -= 1
     if end == 0:
         blocks.last[found] = blocks.before[block]
-        blocks.free[blocks.count[0]] = block
-        blocks.count[0] += 1
+        blocks.free[blocks.unused[0]] = block
+        blocks.unused[0] += 1
 
 
 @apart
@@ -79,8 +79,8 @@ def put_in(blocks: Blocks, slot: int, to: int) -> None:
     take_out(blocks, slot)
     end = blocks.size[to] % BLOCK
     if end == 0:
-        blocks.count[0] -= 1
-        block = blocks.free[blocks.count[0]]
+        blocks.unused[0] -= 1
+        block = blocks.free[blocks.unused[0]]
         blocks.owner[block], blocks.before[block], blocks.last[to] = to, blocks.last[to], block
     block = blocks.last[to]
     blocks.pool[block, end] = slot
@@ -89,8 +89,8 @@ def put_in(blocks: Blocks, slot: int, to: int) -> None:
 
 
 @summed
-def _length(row: np.ndarray) -> float:
-    found = 0.0
+def _length(row: np.ndarray) -> np.float64:
+    found = np.float64(0)
     for k in range(row.shape[1]):
         found += np.float64(row[0, k]) * np.float64(row[0, k])
     return np.sqrt(found)

@@ -21,9 +21,9 @@ _TINY = 1e-30
 
 
 @summed
-def _products(rows: np.ndarray, query: np.ndarray) -> tuple[float, float]:
+def _products(rows: np.ndarray, query: np.ndarray) -> tuple[np.float64, np.float64]:
     """Return the product of a row and the query, and that of the row and itself."""
-    both, own = 0.0, 0.0
+    both, own = np.float64(0), np.float64(0)
     for k in range(len(query)):
         one = np.float64(rows[0, k])
         both += one * np.float64(query[k])
@@ -32,18 +32,18 @@ def _products(rows: np.ndarray, query: np.ndarray) -> tuple[float, float]:
 
 
 @summed
-def _product(rows: np.ndarray, query: np.ndarray) -> float:
+def _product(rows: np.ndarray, query: np.ndarray) -> np.float64:
     """Return the product of a row and the query."""
-    both = 0.0
+    both = np.float64(0)
     for k in range(len(query)):
         both += np.float64(rows[0, k]) * np.float64(query[k])
     return both
 
 
 @summed
-def _squares(rows: np.ndarray, query: np.ndarray) -> float:
+def _squares(rows: np.ndarray, query: np.ndarray) -> np.float64:
     """Return the squared distance of a row and the query."""
-    found = 0.0
+    found = np.float64(0)
     for k in range(len(query)):
         apart_by = np.float64(rows[0, k]) - np.float64(query[k])
         found += apart_by * apart_by
@@ -66,9 +66,9 @@ def _key(rows: np.ndarray, query: np.ndarray, length: float, metric: int) -> flo
 @apart
 def key_of(score: np.float32) -> float:
     """Return the key of a score."""
-    if score != score:
+    if math.isnan(score):
         return NO_NUMBER
-    return max(np.float64(score), LOWEST)
+    return max(float(score), LOWEST)
 
 
 @apart

@@ -13,7 +13,6 @@ import numpy as np
 
 from freshet.state.served.ids import Ids, frozen
 from freshet.state.served.layout import T_USED
-from freshet.state.served.mapped import NEWEST
 from freshet.state.served.near_kernels import EUCLIDEAN, LOWEST, NO_NUMBER, keep_all, score_range, score_slots
 from freshet.state.served.read_kernels import MISSED, STUCK, read_slots
 from freshet.state.served.reader import NO_TRIES, TableReader
@@ -177,6 +176,3 @@ def _checked(code: int) -> int:
     if code in (MISSED, STUCK):
         raise MissedError(code)
     return code
-
-
-assert NEWEST > 0

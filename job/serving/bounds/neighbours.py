@@ -7,5 +7,5 @@ import threading
 
 # The first three by their numbers in state/served/near_kernels.py; the last by a function that scores pairs.
 COSINE, DOT, EUCLIDEAN, LINK = METRICS = ("cosine", "dot", "euclidean", "link")
-# Each read takes a processor for some milliseconds; half of them are left to lookups and to what keeps tables up to date.
+# Each read takes a processor for some milliseconds; half of them are left to lookups and to those who fill tables.
 turns = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))

@@ -47,7 +47,7 @@ NOTHING_SPECIAL = Wanted()
 
 
 def as_text(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return fields of an answer as metadata of a table has them: as they stand in JSON, without those that are null."""
+    """Return fields of an answer as metadata of a table has them: in JSON, without those that are null."""
     return {name: json.dumps(value) for name, value in fields.items() if value is not None}
 
 

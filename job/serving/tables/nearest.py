@@ -22,7 +22,7 @@ from freshet.state.served.mapped import HistoryTooShortError
 if TYPE_CHECKING:
     from freshet.state.served.nearest import Best, Target
 
-_PAIRS_BYTES = 4096  # rows that are scored by a function at once
+_ROWS_AT_ONCE = 4096  # that a function scores; others are scored where they lie
 
 
 class Wish(NamedTuple):
@@ -64,7 +64,7 @@ class Vector(NamedTuple):
     model: str | None = None
 
 
-class Neighbours(NamedTuple):
+class NearestRows(NamedTuple):
     """The rows that were found, their scores, the best first, and what else the answer says.
 
     `is_approximate`: None where that was not asked. `recall`: the measured share of the exact neighbours that such
@@ -86,7 +86,7 @@ class Neighbours(NamedTuple):
         return {"epoch": self.answer.epoch, "approximate": self.is_approximate, "recall": recall}
 
 
-def neighbours_of(lookup: Lookup, of: Vertex | Vector, wish: Wish, left: Lookup | None = None) -> Neighbours:
+def neighbours_of(lookup: Lookup, of: Vertex | Vector, wish: Wish, left: Lookup | None = None) -> NearestRows:
     """Return the neighbours of a vertex or a vector, with the vector of a vertex of the same epoch as the rows.
 
     `left`: the lookup of its kind, where they are of another kind.
@@ -107,7 +107,7 @@ def neighbours_of(lookup: Lookup, of: Vertex | Vector, wish: Wish, left: Lookup 
     return ends.read(partial(_found, one, lookup, ends, of, wish))
 
 
-def _found(one: Lookup, lookup: Lookup, ends: OneEpoch, of: Vertex | Vector, wish: Wish) -> Neighbours:
+def _found(one: Lookup, lookup: Lookup, ends: OneEpoch, of: Vertex | Vector, wish: Wish) -> NearestRows:
     from freshet.state.served.nearest import at_one_epoch
 
     source, served, upto = ends.now(whole=True)
@@ -119,15 +119,15 @@ def _found(one: Lookup, lookup: Lookup, ends: OneEpoch, of: Vertex | Vector, wis
         best, recall = _by_lists(lookup, served, end.target_at, wish)
     is_exact = best is None
     if best is None:
-        room = len(among or ()) * 8 + _room_of(served, wish)
+        room = _room_of(served, wish)
         with lookup.budget.hold(room, "the search for neighbours"), turns:
             best = at_one_epoch(served.whole, upto, end.target_at, wish.k, slots)
     one.ids_found += int(isinstance(of, Vertex))
     answer = Answer(best.epoch, best.ids, best.epochs, best.rows, len(best.epochs), served)
     unknown = None if among is None else plain_ids(taken(among, np.flatnonzero(best.own < 0)))
     if not wish.approximate:
-        return Neighbours(answer, best.scores, unknown=unknown)
-    return Neighbours(answer, best.scores, not is_exact, 1.0 if is_exact else recall, unknown)
+        return NearestRows(answer, best.scores, unknown=unknown)
+    return NearestRows(answer, best.scores, not is_exact, 1.0 if is_exact else recall, unknown)
 
 
 def _by_lists(
@@ -146,7 +146,8 @@ def _each_once(served: Served, among: list[Any]) -> Ids:
 
 
 def _room_of(served: Served, wish: Wish) -> int:
-    return 16 * wish.k + (_PAIRS_BYTES * 4 * served.table.width if wish.metric == LINK else 0)
+    rows = _ROWS_AT_ONCE if wish.metric == LINK else 0
+    return 16 * (wish.k + len(wish.among or ())) + rows * (4 * served.table.width + 32)
 
 
 class _End:
@@ -158,8 +159,7 @@ class _End:
         self._scores = source.link_scores(served) if wish.metric == LINK else None
         widths = source.table.width, served.table.width
         if self._scores is None and len(set(widths)) > 1:
-            msg = f"kinds: rows of the one have {widths[0]} numbers and rows of the other {widths[1]}: by {wish.metric} "
-            msg += "both must have as many"
+            msg = f"kinds: by {wish.metric} rows of both must have as many numbers, got {widths[0]} and {widths[1]}"
             raise BadRequestError(msg)
 
     def target_at(self, epoch: int) -> Target:

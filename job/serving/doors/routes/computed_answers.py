@@ -57,4 +57,4 @@ def _parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[I
             lists[name] = {kind: items(name, of) for kind, of in values.items()}
         else:
             lists[name] = items(name, values)
-    return object_of(as_of(answer.served, answer.epoch), lists), held
+    return object_of({**as_of(answer.served, answer.epoch), **answer.more}, lists), held

@@ -84,7 +84,10 @@ def test_ends_of_two_kinds_are_scored_by_their_head(both: ServedKinds, way: str)
                 lambda: client.score([PAIRS[0]] * (PAIRS_MAX + 1)),
                 "pairs: expected a list of at most 100,000, got 100,001",
             ),
-            (lambda: client.nearest(3, kinds=("user", "item")), "metric link takes kinds"),
+            (
+                lambda: client.nearest(3, kinds=("user", "item")),
+                "kinds: by cosine rows of both must have as many numbers, got 3 and 4",
+            ),
         ):
             with pytest.raises(BadRequestError, match=says):
                 call()

@@ -22,7 +22,6 @@ from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.tables.place import read_shown
 from freshet.job.serving.tables.served_job import ServedJob, readouts_of
-from freshet.state.served.ids import Texts, place_of
 from freshet.state.served.reader import TableReader
 from tests.support.graphs.models import conv, make_model
 from tests.support.serving.hand_job import JOB_ID, WIDTH, HandJob, linear
@@ -185,31 +184,27 @@ def test_neighbours_of_a_vertex_are_of_the_epoch_of_its_row(
     one: Served, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch that comes once the request is under way is of both, or of neither."""
-    epoch, read_all = one.lookup.table.epoch, TableReader.all
+    epoch, rows_at, looks = one.lookup.table.epoch, TableReader.rows_of, list[int]()
 
-    def later(table: TableReader, *upto: int) -> Any:
+    def later(table: TableReader, slots: np.ndarray, at: int) -> Any:
+        found = rows_at(table, slots, at)
         if one.lookup.table.epoch == epoch:
             one.hand.apply(epoch + 1, ({2: 100.0}, []))
             one.until(epoch + 1)
-        return read_all(table, *upto)
+        looks.append(at)
+        return found
 
-    monkeypatch.setattr(TableReader, "all", later)
+    monkeypatch.setattr(TableReader, "rows_of", later)
     with one.client(way) as client:
-        table = client.nearest(2, k=1, metric="dot")
-        value = rows_of(table["embedding"].combine_chunks())[0]
-        assert (table["id"].to_pylist(), table.schema.metadata[b"epoch"]) == ([2], b"%d" % (epoch + 1))
-        assert table["score"].to_pylist() == [float(value @ value)] == [WIDTH * 100.0**2]
-
-
-def test_places_of_ids() -> None:
-    texts = ["", "a", "ab", "user-1", "user-2", "ü"]
-    for ids, some, none in (
-        (Texts.encode(texts), texts, ["b", "user-3", "u"]),
-        (np.array([5, -1, 7]), [5, -1, 7], [6]),
-    ):
-        of = Texts.encode if isinstance(ids, Texts) else np.array
-        assert [place_of(ids, of([one])) for one in some] == list(range(len(some)))
-        assert [place_of(ids, of([one])) for one in none] == [-1] * len(none)
+        before, after = (client.nearest(2, k=9, metric="dot") for _ in range(2))
+    for table, at in ((before, epoch), (after, epoch + 1)):
+        rows = rows_of(table["embedding"].combine_chunks())
+        value = rows[table["id"].to_pylist().index(2)]
+        assert table.schema.metadata[b"epoch"] == b"%d" % at
+        assert table["score"].to_pylist() == sorted((rows @ value).tolist(), reverse=True)
+    assert after["id"].to_pylist()[0] == 2
+    assert after["score"].to_pylist()[0] == WIDTH * 100.0**2 > before["score"].to_pylist()[0]
+    assert looks == [epoch, epoch, epoch + 1, epoch + 1]  # of the vertex, and of what was found
 
 
 def test_a_model_that_is_not_that_of_the_rows_gives_no_logits(tmp_path: Path) -> None:

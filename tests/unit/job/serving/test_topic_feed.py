@@ -33,6 +33,7 @@ from freshet.job.serving.protocol.wanted import ROW
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.nearest import Vector, Wish, neighbours_of
 from freshet.job.serving.tables.served import CurrentTable
 from freshet.operators.record_blocks import TopicMark
 from freshet.operators.sink.coalesce import Changes, TextIds
@@ -341,12 +342,12 @@ def test_neighbours_are_those_of_the_newest_rows(script, strings):
     topic.batches = [records((1, 1, 1.0), (2, 3, 2.0), strings=strings)]
     follower = following(*script)
     lookup = Lookup(CurrentTable(tables))
-    one = np.ones(lookup.table.width, np.float32)
-    assert lookup.nearest(one, 3, "dot")[0].epochs.tolist() == [3, 1]
+    one = Vector(np.ones(lookup.table.width, np.float32))
+    assert neighbours_of(lookup, one, Wish(3, "dot")).answer.epochs.tolist() == [3, 1]
     topic.batches = [records((1, 3, 5.0), (4, 3, 4.0), strings=strings)]
     while follower.step():
         pass
-    answer, _ = lookup.nearest(one, 3, "dot")
+    answer = neighbours_of(lookup, one, Wish(3, "dot")).answer
     assert (answer.epoch, sorted(answer.rows[:, 0].tolist())) == (3, [2.0, 4.0, 5.0])
     follower.close(forget=True)
 
