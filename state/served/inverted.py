@@ -91,7 +91,7 @@ class InvertedLists:
 
 
 def lists_for(rows: int) -> int:
-    """Return how many lists so many rows go into."""
+    """Return the number of lists for this number of rows."""
     return int(min(LISTS_MAX, max(1, round(rows**0.5))))
 
 

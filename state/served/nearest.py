@@ -46,7 +46,7 @@ class Best(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What rows are compared with: a vector by a metric of near_kernels, or a function that scores rows.
+    """Comparison of rows: with a vector by a metric of near_kernels, or a function that scores rows.
 
     `skipped`: a slot that is none of the best.
     """

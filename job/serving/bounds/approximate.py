@@ -61,7 +61,7 @@ class _Made(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """What was asked, and the slots that are scored for it, all as of an epoch."""
+    """A request, and the slots that are scored for it, all as of an epoch."""
 
     epoch: int
     target: Target
