@@ -17,15 +17,11 @@ from freshet.job.serving.protocol.errors import (
     NotReadyError,
     NotYetError,
     OtherModelError,
-    UnknownVertexError,
 )
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.ids import Ids, Texts, frozen
 
-_ERRORS = {
-    one.served_as: one
-    for one in (BadRequestError, UnknownVertexError, NotYetError, NotReadyError, OtherModelError, GoneError)
-}
+_ERRORS = {one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError, OtherModelError, GoneError)}
 ERROR_KINDS = (*_ERRORS, "failed", "too-slow", EXHAUSTED)  # kinds of errors that a server answers with
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
 SOURCE_TOKEN_VARIABLE = "FRESHET_SOURCE_TOKEN"  # of the servers that a server feeds from, where it is another one

@@ -153,8 +153,8 @@ class EmbeddingClient:
         without the vertex itself, which is among its neighbours else. `approximate`: by an index, which is made at the
         first such call; the metadata says whether the answer is `approximate` and its measured `recall`.
 
-        Raises: UnknownVertexError (a BadRequestError) for a vertex without a row; OtherModelError where the embeddings
-            are of another model by now; as `get` for the rest.
+        Raises: BadRequestError for a vertex without a row, too; OtherModelError where the embeddings are of another
+            model by now; as `get` for the rest.
         """
         asked: dict[str, Any] = {"k": k, "metric": metric} | ({} if model is None else {"model": model})
         asked |= {} if kinds is None else {"kinds": [*kinds]}

@@ -17,7 +17,7 @@ import pytest
 from freshet.job.serving.bounds import approximate
 from freshet.job.serving.bounds.approximate import ApproximateRows, Neighbourhoods
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, ONE_BYTES_MAX, Budget
-from freshet.job.serving.protocol.errors import BadRequestError, UnknownVertexError
+from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.tables.nearest import Vector, Wish, neighbours_of
 from freshet.state.served.ids import plain_ids
 from freshet.state.served.layout import SHM, TableShape
@@ -94,7 +94,7 @@ def test_approximate_neighbours_say_so(served: Served, way: str) -> None:
 def test_what_is_refused(served: Served, way: str) -> None:
     two, none = key(served, 2), key(served, 99)
     kind, text = refused(served, way, id=none)
-    assert (kind, text) == ("unknown", f"nearest: no vertex {str(none)!r}")
+    assert (kind, text) == ("unknown" if way == "http" else "bad-request", f"nearest: no vertex {str(none)!r}")
     for asked, says in (
         (
             {"id": two, "metric": "link", "approximate": True},
@@ -276,9 +276,3 @@ def test_many_at_once_beside_a_writer(clusters: Clusters) -> None:
         writing.join()
     assert np.array_equal(np.sort(np.concatenate(one.lists())), np.arange(clusters.count))
     one.end()
-
-
-def test_an_unknown_vertex_is_a_bad_request_to_clients(served: Served) -> None:
-    assert issubclass(UnknownVertexError, BadRequestError)
-    with served.client("flight") as client, pytest.raises(UnknownVertexError, match="no vertex"):
-        client.nearest(key(served, 99), approximate=True)
