@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from fastapi import FastAPI, Request, Response
 from starlette.routing import Route
 
@@ -11,16 +14,27 @@ from freshet.job.serving.bounds.forms import TIMEOUT_MAX_S
 from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S
 from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.doors.refusals import FAILED, METHOD, UNKNOWN_PATH, HttpError, body_of
-from freshet.job.serving.doors.routes import computed_answers, description, features, job, lookups, page, probes
+from freshet.job.serving.doors.routes import computed_answers, features, job, lookups, page, probes
+from freshet.job.serving.doors.routes import description as described
 from freshet.job.serving.doors.routes.asking import json_answer, refused
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.wanted import IDS_MAX
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
+from freshet.job.serving.tables.served import CurrentTable
+from freshet.version import __version__
 
 _SHOWN = 100
-# Another capability is a module with `add(routes)` and a name here; one that is open or for admins stands in access.py.
-_MODULES = (description, lookups, features, computed_answers, probes, job, page)
+# Another capability is a module with `add(routes)`, and here its tag; access.py has paths that are open or for admins.
+_MODULES = {
+    lookups: "embeddings",
+    features: "embeddings",
+    computed_answers: "embeddings",
+    probes: "health",
+    job: "job",
+    page: "",
+    described: "",
+}
 
 
 def make_app(lookup: Lookup, health: Health) -> FastAPI:
@@ -32,13 +46,21 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
         f"answer takes at most {ONE_BYTES_MAX >> 20} MiB, all in flight together at most {ALL_BYTES_MAX >> 20} MiB: "
         "past it 429, with Retry-After where a later try may do."
     )
-    app = FastAPI(title="Freshet", description=about, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Freshet", description=about, version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     lookup.as_server()
     _refuse_by_kind(app)
     routes = Routes(app, lookup, health)
-    for module in _MODULES:
+    for module, routes.tag in _MODULES.items():
         module.add(routes)
     return app
+
+
+def description() -> dict[str, Any]:
+    """Return /openapi.json, without a server."""
+    lookup = Lookup(CurrentTable(Path("tables")))
+    return described.description_of(make_app(lookup, Health(lookup)))
 
 
 def _refuse_by_kind(app: FastAPI) -> None:

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request, Response
-from pydantic import ConfigDict, Field, create_model
 
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.asked_ids import ids_of_values
@@ -17,21 +16,13 @@ from freshet.job.serving.doors.access import PREFIX
 from freshet.job.serving.doors.http_front import as_json
 from freshet.job.serving.doors.json_answers import INLINE_BYTES, JSON, Apart
 from freshet.job.serving.doors.refusals import LENGTH, MEDIA, HttpError, refusal_of
-from freshet.job.serving.protocol.wanted import TIMES, Wanted, as_json_fields
+from freshet.job.serving.protocol.wanted import Wanted, as_json_fields
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Answer, Served
 
 F = TypeVar("F", bound=Form)
 _OF_CURL = "application/x-www-form-urlencoded"
 _SHOWN = 100
-_TIMES: dict[str, Any] = {name: (int | None, Field(description=about)) for name, about in TIMES.items()}
-AsOf: Any = create_model(
-    "AsOf",
-    __config__=ConfigDict(extra="allow"),
-    __doc__="The epoch that all rows of an answer are of, and its times, in ms since 1970.",
-    as_of=int,
-    **_TIMES,
-)
 
 
 def as_of(served: Served, epoch: int) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from fastapi import Request, Response
 
 from freshet.job.serving.bounds.budget import OBJECT_BYTES, Held
 from freshet.job.serving.doors.json_answers import object_of, rows_of, values_of
-from freshet.job.serving.doors.routes.asking import AsOf, as_of, sent, wait
+from freshet.job.serving.doors.routes.answers import AsOf, NearestVertices, Scores
+from freshet.job.serving.doors.routes.asking import as_of, sent, wait
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.lookup import Lookup
@@ -18,6 +19,11 @@ from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
 
 _OF_IDS = ("unknown",)  # lists of ids in answers that are computed
+# Of /openapi.json: the answer, and the kinds of errors beside those of any path.
+_ANSWERS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "nearest": (NearestVertices, ("unknown", "other-model", "gone", "not-yet")),
+    "score": (Scores, ("gone", "not-yet")),
+}
 
 
 def add(routes: Routes) -> None:
@@ -27,9 +33,10 @@ def add(routes: Routes) -> None:
 
 
 def _add_one(routes: Routes, name: str, computed: Computed) -> None:
+    answer, errors = _ANSWERS.get(name, (AsOf, ()))
     form, lookup, apart = computed.over_http(name), routes.lookup, routes.apart
 
-    @routes.post(f"/{name}", form, name=name, answer=AsOf, about=computed.about)
+    @routes.post(f"/{name}", form, name=name, answer=answer, errors=errors, about=computed.about)
     async def answered(request: Request) -> Response:
         asked, size_sent = await sent(apart, form, request)
         every = of_generation(lookup, asked.generation)

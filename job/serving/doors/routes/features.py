@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import Request, Response
-from pydantic import BaseModel
 
 from freshet.job.serving.bounds.forms import OnlineFeatures
 from freshet.job.serving.doors.feast import feast_bytes, feast_parts, moments_of
 from freshet.job.serving.doors.json_answers import INLINE_BYTES
-from freshet.job.serving.doors.routes.asking import AsOf, as_of, found_in, sent
+from freshet.job.serving.doors.routes.answers import FeatureColumns
+from freshet.job.serving.doors.routes.asking import as_of, found_in, sent
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.job.serving.tables.served import Served
-
-
-class FeatureColumns(BaseModel):
-    """An answer of Feast's; event_timestamps are those of the epochs in which rows changed last."""
-
-    metadata: AsOf
-    results: list[dict[str, Any]]
 
 
 def add(routes: Routes) -> None:

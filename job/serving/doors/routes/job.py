@@ -138,7 +138,7 @@ def add(routes: Routes) -> None:
 def _add_job(routes: Routes) -> None:
     lookup, status = routes.lookup, JobStatus(routes.lookup)
 
-    @routes.get("/status", name="get_status", answer=Status, before=False)
+    @routes.get("/status", name="get_status", answer=Status, errors=["no-job"], before=False)
     async def job_status(request: Request) -> Response:
         """The job's state, progress and load, as `freshet status --json`; at most a second old.
 
@@ -147,7 +147,7 @@ def _add_job(routes: Routes) -> None:
         query(Nothing, request)
         return json_answer(await asyncio.to_thread(status.now))
 
-    @routes.get("/rejected", Rejected, name="get_rejected", answer=RejectedRecords, before=False)
+    @routes.get("/rejected", Rejected, name="get_rejected", answer=RejectedRecords, errors=["no-job"], before=False)
     async def rejected(request: Request) -> Response:
         """The newest rejected records with their reasons, the newest first.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fastapi import Request, Response
 
@@ -10,18 +11,22 @@ from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.budget import OBJECT_BYTES
 from freshet.job.serving.bounds.forms import Many, One
 from freshet.job.serving.doors.json_answers import ids_in, listed, object_of, rows_of, values_of
-from freshet.job.serving.doors.routes.asking import AsOf, as_of, found_in, json_answer, query, sent, wait
+from freshet.job.serving.doors.routes.answers import Embeddings, OneEmbedding, UnknownVertex
+from freshet.job.serving.doors.routes.asking import as_of, found_in, json_answer, query, sent, wait
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.served import Answer, Served
+
+_WAITING = ("gone", "not-yet")  # kinds of errors of requests with Conditions
 
 
 def add(routes: Routes) -> None:
     """Add GET /embeddings/{id}, GET /embeddings?id= and POST /embeddings."""
     lookup, apart = routes.lookup, routes.apart
+    described: Any = {"answer": OneEmbedding, "errors": _WAITING, "others": {404: UnknownVertex}}
 
-    @routes.get("/embeddings/{id:any}", One, in_path=["id"], name="get_embedding", answer=AsOf)
-    @routes.get("/embeddings", One, name="get_embedding_by_query", answer=AsOf)
+    @routes.get("/embeddings/{id:any}", One, in_path=["id"], name="get_embedding", **described)
+    @routes.get("/embeddings", One, name="get_embedding_by_query", **described)
     async def embedding(request: Request) -> Response:
         """The embedding of one vertex; 404 where there is none.
 
@@ -39,7 +44,7 @@ def add(routes: Routes) -> None:
             return json_answer({"error": f"no vertex {asked.id!r}", "kind": "unknown", **of_epoch}, 404)
         return json_answer({**listed(answer, asked.ids_as is not None)[0], **of_epoch})
 
-    @routes.post("/embeddings", Many, name="get_embeddings", answer=AsOf)
+    @routes.post("/embeddings", Many, name="get_embeddings", answer=Embeddings, errors=_WAITING)
     async def embeddings(request: Request) -> Response:
         """The embeddings of many vertices, at one epoch."""
         asked, size_sent = await sent(apart, Many, request)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import Request, Response
 
 from freshet.job.serving.bounds.forms import Nothing, Readiness
+from freshet.job.serving.doors.routes.answers import HealthFigures
 from freshet.job.serving.doors.routes.asking import json_answer, query
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.tables.health import Health, status_of
@@ -39,19 +40,19 @@ def add(routes: Routes) -> None:
     """Add GET /healthz, GET /readyz and GET /metrics."""
     lookup, health = routes.lookup, routes.health
 
-    @routes.get("/healthz", name="healthz")
+    @routes.get("/healthz", name="healthz", answer=HealthFigures)
     async def alive(request: Request) -> Response:
         """Report that the server is alive, and the freshness of its table."""
         query(Nothing, request)
         return json_answer(health.figures())
 
-    @routes.get("/readyz", Readiness, name="readyz")
+    @routes.get("/readyz", Readiness, name="readyz", answer=HealthFigures, others={503: HealthFigures})
     async def ready(request: Request) -> Response:
         """503 where there is no table yet, or nothing was heard of the job for too long (not with stale=ok)."""
         figures = health.figures()
         return json_answer(figures, status_of(figures, "/readyz", query(Readiness, request).stale == "ok"))
 
-    @routes.get("/metrics", name="metrics")
+    @routes.get("/metrics", name="metrics", answer="text/plain")
     async def metrics(request: Request) -> Response:
         """Return the metrics for Prometheus."""
         query(Nothing, request)

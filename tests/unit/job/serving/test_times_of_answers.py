@@ -70,9 +70,12 @@ def test_the_description_of_answers_has_what_they_say(tmp_path):
     one = Served(tmp_path / "O", "int")
     described = one.http.get("/openapi.json").json()
     one.close()
-    for path, way in (("/embeddings/{id}", "get"), ("/embeddings", "post"), ("/nearest", "post")):
-        schema = described["paths"][path][way]["responses"]["200"]["content"]["application/json"]["schema"]
-        assert schema["$ref"].endswith("/AsOf")
-    columns = described["components"]["schemas"]
-    assert columns["FeatureColumns"]["properties"]["metadata"]["$ref"].endswith("/AsOf")
-    assert set(columns["AsOf"]["properties"]) == {"as_of", "as_of_ms", "event_ts"}
+    schemas = described["components"]["schemas"]
+    answers = [("/embeddings/{id}", "get"), ("/embeddings", "post"), ("/nearest", "post"), ("/score", "post")]
+    for path, way in answers:
+        for prefix in ("", "/v1"):
+            found = described["paths"][prefix + path][way]["responses"]["200"]["content"]["application/json"]["schema"]
+            answer = schemas[found["$ref"].rpartition("/")[2]]
+            assert {"as_of", "as_of_ms", "event_ts"} <= set(answer["required"])
+    assert schemas["FeatureColumns"]["properties"]["metadata"]["$ref"].endswith("/FeatureNames")
+    assert {"as_of", "as_of_ms", "event_ts"} <= set(schemas["FeatureNames"]["required"])
