@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from freshet.gnn.pyg.export import export_model as export_model
     from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
     from freshet.job.history.as_of import as_of as as_of
+    from freshet.job.history.changes import read_changes as read_changes
     from freshet.job.history.past_rows import history as history
+    from freshet.job.python.functions import check as check
+    from freshet.job.python.functions import embed as embed
+    from freshet.job.python.functions import run as run
+    from freshet.job.python.handle import RunHandle as RunHandle
     from freshet.job.serving.clients.async_client import AsyncEmbeddingClient as AsyncEmbeddingClient
     from freshet.job.serving.clients.client import EmbeddingClient as EmbeddingClient
     from freshet.job.serving.protocol.errors import BadRequestError as BadRequestError
@@ -51,13 +56,18 @@ _HOMES = {
     "NotYetError": "freshet.job.serving.protocol.errors",
     "OtherModelError": "freshet.job.serving.protocol.errors",
     "Redone": "freshet.gnn.own.api",
+    "RunHandle": "freshet.job.python.handle",
     "Softmax": "freshet.gnn.own.api",
     "Sum": "freshet.gnn.own.api",
     "as_of": "freshet.job.history.as_of",
+    "check": "freshet.job.python.functions",
+    "embed": "freshet.job.python.functions",
     "export_model": "freshet.operators.checks.exporting",
     "history": "freshet.job.history.past_rows",
     "linear": "freshet.gnn.own.api",
+    "read_changes": "freshet.job.history.changes",
     "relu": "freshet.gnn.own.api",
+    "run": "freshet.job.python.functions",
     "write_snapshot": "freshet.operators.snapshot.given.write",
 }
 
@@ -78,14 +88,19 @@ __all__ = [
     "NotYetError",
     "OtherModelError",
     "Redone",
+    "RunHandle",
     "Softmax",
     "Sum",
     "__version__",
     "as_of",
+    "check",
+    "embed",
     "export_model",
     "history",
     "linear",
+    "read_changes",
     "relu",
+    "run",
     "write_snapshot",
 ]
 

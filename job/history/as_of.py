@@ -126,7 +126,7 @@ def join_as_of(
 
 def _joined(log: PastLog, given: pa.Table, columns: tuple[str, str], by: str | None, ts_unit: TsUnit) -> Joined:
     ids, asked = _ids(given, columns[0], log), _times(given, columns[1], ts_unit)
-    basis = _basis(log, by)
+    basis = basis_of(log, by)
     walk = epochs_at(log.folders, asked.times, basis, log.upto)
     upto, doubts = walk.epochs, tuple(remarks(asked, walk, basis, log.folders))
     known = pc.unique(ids)
@@ -161,7 +161,11 @@ def _lists(rows: np.ndarray, there: np.ndarray) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, pa.array(rows[there].reshape(-1)))
 
 
-def _basis(log: PastLog, by: str | None) -> By:
+def basis_of(log: PastLog, by: str | None) -> By:
+    """Return the times of epochs that are meant; None: of events where any has a `ts`.
+
+    Raises: UsageError where the log has no such times.
+    """
     latest = times_upto(log.folders, log.upto)
     if by is None:
         by = By.ARRIVAL if latest.event_ts is None else By.EVENT

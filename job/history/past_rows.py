@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +35,49 @@ def history(
 
 
 def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
-    asked = _asked(log, ids)
+    found = rows_of(log, _asked(log, ids), log.upto)
+    times = LogTimes(log.folders).of(found.epochs)
+    columns = {
+        "id": found.ids,
+        "epoch": pa.array(log.base + found.epochs),
+        "arrived_ms": pa.array(times[:, 0], mask=times[:, 0] == NO_TIME),
+        "event_ts": pa.array(times[:, 1], mask=times[:, 1] == NO_TIME),
+        "deleted": pa.array(~found.lives),
+        "embedding": with_nulls(found.vectors(log), found.lives),
+    }
+    return pa.table(columns).replace_schema_metadata(facts_of(log))
+
+
+def facts_of(log: PastLog) -> dict[str, str]:
+    """Return the metadata of rows of a log: the last epoch that is visible, and the first with all of its rows."""
+    facts = {"epoch": log.base + log.upto, "known_from": log.base + log.known_from}
+    of_service = {} if log.generation is None else {"generation": log.generation}
+    return {name: str(one) for name, one in (facts | of_service).items()}
+
+
+class FoundRows(NamedTuple):
+    """Rows of a log, by vertex and epoch, one for each of both.
+
+    Shapes: ids as in the job; epochs (n,) int64, lives (n,) bool; files, places (n,) int64: where their vectors are
+    """
+
+    ids: pa.Array
+    epochs: np.ndarray
+    lives: np.ndarray
+    files: np.ndarray
+    places: np.ndarray
+
+    def vectors(self, log: PastLog) -> np.ndarray:
+        """Read their embeddings, (n, width) float32; zeros where a vertex was deleted."""
+        return log.vectors(np.where(self.lives, self.files, -1), self.places, self.epochs)
+
+
+def rows_of(log: PastLog, asked: pa.Array, upto: int) -> FoundRows:
+    """Return all rows of these vertices up to an epoch."""
     codes, epochs, deleted, files, rows = ([np.empty(0, np.int64)] for _ in range(5))
     for batch in log.batches():
         found = codes_of(batch.ids, asked)
-        mine = np.flatnonzero((found >= 0) & (batch.epochs <= log.upto))
+        mine = np.flatnonzero((found >= 0) & (batch.epochs <= upto))
         codes.append(found[mine])
         epochs.append(batch.epochs[mine])
         deleted.append(batch.deleted[mine].astype(np.int64))
@@ -49,19 +88,8 @@ def _history(log: PastLog, ids: list[int | str]) -> pa.Table:
     keep = np.ones(len(order), bool)
     keep[1:] = (np.diff(which[order]) != 0) | (np.diff(epoch[order]) != 0)  # a base repeats rows
     order = order[keep]
-    which, epoch, lives = which[order], epoch[order], gone[order] == 0
-    times = LogTimes(log.folders).of(epoch)
-    columns = {
-        "id": asked.take(pa.array(which)),
-        "epoch": pa.array(log.base + epoch),
-        "arrived_ms": pa.array(times[:, 0], mask=times[:, 0] == NO_TIME),
-        "event_ts": pa.array(times[:, 1], mask=times[:, 1] == NO_TIME),
-        "deleted": pa.array(~lives),
-        "embedding": with_nulls(log.vectors(np.where(lives, file[order], -1), row[order], epoch), lives),
-    }
-    facts = {"epoch": log.base + log.upto, "known_from": log.base + log.known_from}
-    of_service = {} if log.generation is None else {"generation": log.generation}
-    return pa.table(columns).replace_schema_metadata({name: str(one) for name, one in (facts | of_service).items()})
+    ids = asked.take(pa.array(which[order]))
+    return FoundRows(ids, epoch[order], gone[order] == 0, file[order], row[order])
 
 
 def _asked(log: PastLog, ids: list[int | str]) -> pa.Array:

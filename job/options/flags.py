@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from inspect import Parameter
 from keyword import iskeyword
 from types import NoneType, UnionType
@@ -17,6 +18,7 @@ from freshet.job.options.layers import LAYERS_METAVAR
 from freshet.job.options.marks import FILE, Option, flag_of
 from freshet.job.options.run_config import option_fields
 from freshet.job.units import (
+    OFF,
     counts,
     format_counts,
     format_duration,
@@ -81,6 +83,21 @@ def in_words(name: str, value: Any) -> Any:
         value = [*value]
     shown = _SHOWN.get(_unit_of(option_fields()[name][0]))
     return value if shown is None else shown(value)
+
+
+def of_python(name: str, value: Any) -> Any:
+    """Return a value from Python as people write it after the flag of an option, named as in the --config file.
+
+    Numbers of options with a unit are seconds, bytes or shares, a timedelta is a duration, and False is `off`.
+    """
+    unit = _unit_of(option_fields()[name][0])
+    if isinstance(value, timedelta):
+        value, unit = value.total_seconds(), unit or seconds
+    if isinstance(value, bool) and unit is not None:
+        return f"{value}".lower() if value else OFF
+    if isinstance(value, str) or unit is None:
+        return value
+    return _SHOWN[unit](round(value * 1000) if unit is milliseconds_or_off else value)
 
 
 def keys_of_the_file() -> dict[str, FieldInfo]:

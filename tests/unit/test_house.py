@@ -94,6 +94,7 @@ FLOORS = {
         "results embed size application swap",
         "commands",
         "cli main dev",
+        "python",
     ),
 }
 
