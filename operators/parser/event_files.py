@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.operators.parser.formats import JSONL, SUFFIXES, begins_wrong, format_by, format_of, hint
+from freshet.operators.parser.formats import JSONL, SUFFIXES, TEXTS, begins_wrong, format_by, format_of, hint
 from freshet.operators.parser.partitions import EventFileError, files_in
 
 _SOURCES_MAX = 32_767  # the source of an event is an int16
@@ -46,12 +46,20 @@ def list_files(paths: Sequence[str]) -> list[EventFile]:
 
 
 def _inside(given: str) -> list[tuple[str, int]]:
-    """Return the files of a folder, each with the number of its folders that are partitions."""
+    """Return the files of a folder, each with the number of its folders that are partitions.
+
+    Files of rows without a byte are left out: Spark writes them for partitions without rows.
+    """
     inside = files_in(Path(given))
+    inside = [one for one in inside if not _is_empty(Path(one[0]))] or inside
     if not inside:
         msg = f"{given}: an empty folder; expected files that end in {', '.join(SUFFIXES)}"
         raise EventFileError(msg)
     return inside
+
+
+def _is_empty(path: Path) -> bool:
+    return format_of(path) in TEXTS and path.is_file() and path.stat().st_size == 0
 
 
 def _refuse_bytes(name: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.operators.parser.arrow.arrays import is_list, valid
+from freshet.operators.parser.arrow.arrays import is_list, is_text, valid
 from freshet.operators.parser.rules import ID_FIELDS, WHOLE_MAX, FieldKind, Rules
 from freshet.operators.parser.text_tables import values
 from freshet.partitioner.events import NO_TS
@@ -43,6 +43,8 @@ def typed_columns(columns: Mapping[str, pa.Array], rules: Rules) -> dict[str, pa
 
 def _typed(name: str, texts: pa.Array, rules: Rules) -> pa.Array:
     kind = rules.fields[name]
+    if not (is_text(texts.type) or is_list(texts.type)):  # a constant of a map
+        return texts
     if name in ID_FIELDS:
         return texts if rules.id_kind == STRING else _integers(texts, None)
     if kind is FieldKind.KEY:
@@ -113,15 +115,33 @@ def _lists(texts: pa.Array) -> pa.Array:
     if is_list(texts.type):  # of several columns
         inner = _numbers(texts.values).to_numpy(zero_copy_only=False)
         return pa.ListArray.from_arrays(texts.offsets, pa.array(inner), mask=pa.array(~valid(texts)))
-    inner = pc.replace_substring_regex(texts, _BRACKETS, r"\1")
-    if pc.any(pc.match_substring_regex(inner, rf";|{_SPACE}")).as_py():
-        inner = pc.replace_substring_regex(inner, _BETWEEN, ",")
+    for split in _quick_split, _split:
+        lists = split(texts)
+        try:
+            found = lists.values.cast(pa.float64())
+        except pa.ArrowInvalid:
+            continue
+        return pa.ListArray.from_arrays(lists.offsets, found, mask=pa.array(~valid(texts)))
+    return _slow_lists(texts)
+
+
+def _quick_split(texts: pa.Array) -> pa.ListArray:
+    """Split texts as most are written: all at commas or all at spaces, in brackets or not."""
+    trimmed = pc.ascii_trim_whitespace(texts)
+    opening, closing = (pc.count_substring(trimmed, one) for one in "[]")
+    inside = pc.and_(pc.starts_with(trimmed, "["), pc.ends_with(trimmed, "]"))
+    whole = pc.and_(pc.equal(opening, closing), pc.equal(opening, pc.cast(inside, pa.int32())))
+    inner = pc.ascii_trim(pc.if_else(whole, trimmed, pa.scalar("x", texts.type)), "[] \t\n\v\f\r")
+    if not pc.any(pc.match_substring(inner, ",")).as_py():
+        return pc.ascii_split_whitespace(inner)
     split = pc.split_pattern(inner, ",")
-    try:
-        found = split.values.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return _slow_lists(texts)
-    return pa.ListArray.from_arrays(split.offsets, found, mask=pa.array(~valid(texts)))
+    return pa.ListArray.from_arrays(split.offsets, pc.ascii_trim_whitespace(split.values))
+
+
+def _split(texts: pa.Array) -> pa.ListArray:
+    """Split texts at commas, semicolons and spaces, however they are mixed."""
+    inner = pc.replace_substring_regex(texts, _BRACKETS, r"\1")
+    return pc.split_pattern(pc.replace_substring_regex(inner, _BETWEEN, ","), ",")
 
 
 def _slow_lists(texts: pa.Array) -> pa.Array:

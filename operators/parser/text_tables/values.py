@@ -100,13 +100,13 @@ def time(text: str) -> int | Timed | str:
 
 def preparing(rules: Rules) -> Prepare:
     """Return what makes values of the text in the fields of an event, for a job of these rules."""
-    kinds = rules.fields
+    readers = {name: _OF_TEXT[kind] for name, kind in rules.fields.items() if kind in _OF_TEXT}
 
     def prepare(record: dict[str, Any], key_field: str) -> dict[str, Any]:
-        for name, value in record.items():
-            kind = kinds.get(name)
-            if kind in _OF_TEXT and isinstance(value, str | list):
-                record[name] = _OF_TEXT[kind](value)
+        for name, read in readers.items():
+            value = record.get(name)
+            if isinstance(value, str | list):
+                record[name] = read(value)
         if rules.id_kind != STRING:
             _read_ids(record, rules.id_kind)
         key = record.get(key_field)

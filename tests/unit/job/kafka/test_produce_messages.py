@@ -156,3 +156,18 @@ def test_whole_floats_and_decimals_of_tables_are_ids_in_lines_too(tmp_path: Path
     table, text = plan_chunks([str(tmp_path)])
     assert read_lines(table, ChunkReader()) == [b'{"op":"add_edge","src":7,"dst":8,"weight":0.5}']
     assert read_lines(text, ChunkReader()) == [b'{"op":"del_vertex","id":1}\r']
+
+
+def test_rows_of_text_are_sent_as_the_events_that_they_are(tmp_path: Path) -> None:
+    rows = b'op,id,src,dst,x_0,x_1,weight,ts,note\nadd_vertex,7,,,0.5,1,,,"a ""b""\nc"\n'
+    rows += b"add_edge,,007,8,,,0.25,2024-01-01,\n"
+    (tmp_path / "day=3").mkdir()
+    (tmp_path / "day=3" / "a.csv").write_bytes(rows + b"add_edge,1\nadd_edge,,1,2,,,heavy,,\n")
+    (chunk,) = plan_chunks([str(tmp_path)])
+    found = [json.loads(line) for line in read_lines(chunk, ChunkReader(every_column=True))]
+    assert found == [
+        {"op": "add_vertex", "id": 7, "x": [0.5, 1.0], "note": 'a "b"\nc', "day": "3"},
+        {"op": "add_edge", "src": "007", "dst": "8", "weight": 0.25, "ts": 1_704_067_200_000, "day": "3"},
+        "add_edge,1",
+        {"op": "add_edge", "src": 1, "dst": 2, "weight": "heavy", "day": "3"},
+    ]

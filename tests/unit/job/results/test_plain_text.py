@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from freshet.job.results.plain_kinds import PlainKindsRules
 from freshet.job.results.plain_reader import file_records
 from freshet.job.results.plain_rules import PlainRules
+from freshet.kinds import Kinds, Relation
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.files import ChunkReader, plan_chunks
@@ -160,6 +162,7 @@ def test_both_readers_take_the_same_events_of_any_rows(
         keys = KeyRules("", rng.choice(["int", "string", ""]))
         fields = {name: name for name in names if not name.startswith(("x_", "note"))}
         fields |= {"x": "[x_0, x_1]"} if "x_0" in names else {}
+        fields |= {"op": "`add_edge`"} if seed % 8 == 7 else {}
         events_map = fields if seed % 4 == 3 else None
         parser = Parser(Features(2), id_kind, events_map=events_map, keys=keys, cast_ids=id_kind == "string")
         rules = PlainRules(
@@ -178,3 +181,25 @@ def test_both_readers_take_the_same_events_of_any_rows(
                 == ends[offset]
             )
     assert accepted > 100 and rejected > 40
+
+
+def test_rows_of_kinds_are_the_same_to_both_readers(tmp_path: Path) -> None:
+    kinds = Kinds(("user", "item"), (2, 1), (Relation(0, "buys", 1), Relation(0, "knows", 0), Relation(1, "knows", 1)))
+    features, rng, lines = Features.of_kinds(kinds), random.Random(5), ["op,kind,id,x,src,dst,type,src_kind,dst_kind"]
+    for _ in range(400):
+        one = [rng.choice(["user", "item", "", "shop"]), str(rng.randrange(9)), rng.choice(["[1]", "[1 2]", ""])]
+        ends = [str(rng.randrange(9)), "7", rng.choice(["buys", "knows", "", "sells"])]
+        ends += [rng.choice(["user", "item", ""]), rng.choice(["user", "item", ""])]
+        edge = rng.random() < 0.5
+        lines.append(",".join(["add_edge", "", "", "", *ends] if edge else ["add_vertex", *one, "", "", "", "", ""]))
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    parser, rules = Parser(features, "int"), PlainKindsRules(features, "int")
+    (chunk,) = plan_chunks([str(tmp_path)])
+    events, letters = parser.parse_chunk(chunk, ChunkReader(fields=parser.fields).read(chunk))
+    plain = [
+        (position, one) for position, one, _ in file_records(list_files([str(tmp_path)])[0], rules) if one is not None
+    ]
+    assert [position for position, _ in plain] == events.position.tolist()
+    assert min(len(events), len(letters)) > 50 and len(events) + len(letters) == 400
+    relations = [kinds.relation_names[k] for k in events.etype[events.op == OP_NAMES.index("add_edge")].tolist()]
+    assert relations == [one.type for _, one in plain if one.op == "add_edge"]

@@ -60,6 +60,7 @@ def test_files_come_by_the_values_of_their_folders_and_by_name(tmp_path: Path) -
     for name in ("d=2/part-00009.csv._COPYING_", "d=2/x.csv.inprogress", "d=a/.x.parquet.swp", "._d=4/x.csv"):
         write(tmp_path / name)
     (tmp_path / "d=3").mkdir()
+    (tmp_path / "d=2" / "part-00002.csv").touch()
     assert names_in(tmp_path) == wanted
 
 

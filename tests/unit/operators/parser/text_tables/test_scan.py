@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from freshet.operators.parser.files import ChunkReader, EventFileError, plan_chunks
+from freshet.operators.parser.core import Parser
+from freshet.operators.parser.event_files import list_files
+from freshet.operators.parser.files import ChunkReader, EventFileError, plan_chunks, plan_from
 from freshet.operators.parser.text_tables import scan
 from freshet.operators.parser.text_tables.scan import RowScanner
+from freshet.schema import Features
 
 
 def rows_of(data: bytes) -> list[list[str]]:
@@ -69,3 +72,20 @@ def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(changed)
         with pytest.raises(EventFileError, match="the file has changed"):
             ChunkReader().read(chunk)
+
+
+def test_reading_goes_on_at_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 5)
+    data = b"op,id,note\r\n" + b"".join(b'add_vertex,%d,"%d\n\r\n"\r\n\r\n' % (k, k) for k in range(23))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(data))
+    (file,) = list_files([str(tmp_path / "a.csv.gz")])
+    for first in range(24):
+        parser, reader, found = Parser(Features(1)), ChunkReader(), list[int]()
+        for chunk in plan_from(file, first):
+            events, letters = parser.parse_chunk(chunk, reader.read(chunk))
+            assert not letters
+            assert events.position.tolist() == list(range(chunk.first + 1, chunk.first + chunk.count + 1))
+            found += events.a.to_list()
+        assert found == list(range(first, 23))
+    with pytest.raises(EventFileError, match="has 23 records, but 24 are recorded as read"):
+        plan_from(file, 24)
