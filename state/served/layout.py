@@ -43,6 +43,9 @@ RUNS, ENDED, STOPPED = 0, 1, 2  # how the job has ended, in T_ENDED: it may be t
 # One more than the greatest epoch that a row may have, set before the row is; 0 of an earlier version. A table whose
 # rows may be past the epoch after its newest complete one is not gone on with: of that epoch alone all comes again.
 T_REACH = 136
+# One more than the epoch that the table was first shown with; 0 where it is not known. Deleted ids keep their slots, so
+# that all that changed after that epoch can be found in the slots, however long ago.
+T_BEGAN = 144
 # The folder whose table it is, as UTF-8 and zeros; all zeros of an earlier version, or where the path is too long.
 T_FOLDER, FOLDER_BYTES = 256, 2048
 

@@ -280,6 +280,14 @@ class ChangeReader:
         self._from = _From(max(0, ring - 1), used, np.flatnonzero(epochs > epoch))
         self._later, self.epoch = None, epoch
 
+    def go_on_after(self, epoch: int) -> bool:
+        """Continue after any epoch whose rows the caller has; False where the table does not know all that followed."""
+        began = self.table.word(lay.T_BEGAN)
+        if not began or epoch + 1 < began:
+            return False
+        self.start_at(epoch)
+        return True
+
     def nothing(self) -> Change:
         """No change."""
         ids = self.table.ids_in(_NOWHERE)

@@ -195,6 +195,8 @@ class TableWriter:
             publish_word(mem, lay.T_ARRIVED_US, 1000 * so_far.arrived_ms)
         publish_word(mem, lay.T_PUBLISHED_US, published_us)
         self._reach(epoch)
+        if not mem[lay.T_BEGAN]:
+            publish_word(mem, lay.T_BEGAN, epoch + 1)
         publish_word(mem, lay.T_EPOCH, epoch)
         publish_word(mem, lay.T_READABLE_US, time.time_ns() // 1000)
 

@@ -18,7 +18,7 @@ from freshet.job.run.preflight import check_run
 from tests.unit.test_imports import ROOT, TORCH_NAMES, imported_name, imports_of, package_files
 
 HTTP = {"job.serving.doors.http_server", "job.serving.doors.json_answers", "job.serving.doors.feast"}
-HTTP |= {"job.serving.doors.timed_http", "job.serving.doors.job_metrics"}
+HTTP |= {"job.serving.doors.timed_http", "job.serving.doors.job_metrics", "job.serving.doors.gzipped"}
 HTTP |= {f"job.serving.doors.routes.{file.stem}" for file in (ROOT / "job/serving/doors/routes").glob("[!_]*.py")}
 
 

@@ -20,6 +20,8 @@ _PATHS = {
     "embeddings": "http embeddings",
     "get-online-features": "http features",
     **{name: f"http {name}" for name in COMPUTED},
+    "rows": "http rows",
+    "changes": "http changes",
     "healthz": "http health",
     "readyz": "http health",
     "metrics": "http metrics",

@@ -20,6 +20,7 @@ from freshet.job.serving.protocol.wanted import TIMEOUT_S, Wanted
 
 TIMEOUT_MAX_S = 60.0
 LETTERS_MAX = 200
+ROWS_MAX = 10_000  # of a page
 _INT64_MAX = 2**63 - 1
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
 _PLACE = "min_position"  # an object in JSON, and in a query PLACE:OFFSET, once for each partition
@@ -94,6 +95,24 @@ class Many(Conditions, WithIds, OfKind):
     """Several vertices, over HTTP."""
 
     ids: list[Any] = Field(description="the vertices; integers may be written as strings")
+
+
+class PageOfRows(Conditions, WithIds, OfKind):
+    """A page of all rows."""
+
+    after: str | None = Field(default=None, max_length=1000, description="`next` of the page before")
+    limit: int = Field(default=1000, ge=1, le=ROWS_MAX, description="rows at most")
+
+
+class ChangesSince(WithIds, OfKind):
+    """Changes from an epoch on."""
+
+    since_epoch: int | None = Field(
+        default=None,
+        ge=0,
+        le=_INT64_MAX,
+        description="epoch whose rows the reader has; without it, changes from now on",
+    )
 
 
 class OnlineFeatures(Form):

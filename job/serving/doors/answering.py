@@ -93,7 +93,7 @@ class Answering:
             time.sleep(0.01)
         from freshet.job.serving.doors.http_server import make_app
 
-        front.app = make_app(self._lookup, self._health)
+        front.app = make_app(self._lookup, self._health, lambda: self._http.should_exit)
 
     def stop(self) -> bool:
         """Answer no more; whether all calls have ended. A client that keeps its stream open is not waited for."""

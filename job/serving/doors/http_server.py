@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from starlette.routing import Route
 from freshet.errors import FreshetError
 from freshet.job.serving.bounds.budget import ALL_BYTES_MAX, ONE_BYTES_MAX
 from freshet.job.serving.bounds.forms import TIMEOUT_MAX_S
+from freshet.job.serving.doors.gzipped import Gzipped
 from freshet.job.serving.doors.http_front import BODY_BYTES_MAX, BODY_S
 from freshet.job.serving.doors.one_sentence import logged
 from freshet.job.serving.doors.refusals import FAILED, METHOD, UNKNOWN_PATH, HttpError, body_of
-from freshet.job.serving.doors.routes import computed_answers, features, job, lookups, page, probes
+from freshet.job.serving.doors.routes import changes, computed_answers, features, job, lookups, page, probes, rows
 from freshet.job.serving.doors.routes import description as described
 from freshet.job.serving.doors.routes.asking import json_answer, refused
 from freshet.job.serving.doors.routes.registration import Routes
@@ -28,6 +30,8 @@ _SHOWN = 100
 # Another capability is a module with `add(routes)`, and here its tag; access.py has paths that are open or for admins.
 _MODULES = {
     lookups: "embeddings",
+    rows: "embeddings",
+    changes: "embeddings",
     features: "embeddings",
     computed_answers: "embeddings",
     probes: "health",
@@ -37,8 +41,8 @@ _MODULES = {
 }
 
 
-def make_app(lookup: Lookup, health: Health) -> FastAPI:
-    """The application behind the door."""
+def make_app(lookup: Lookup, health: Health, ending: Callable[[], bool] = lambda: False) -> FastAPI:
+    """The application behind the door; `ending`: whether the server ends, and with it streams."""
     about = (
         "Fresh embeddings of a changing graph: every answer is of one epoch.\n\n"
         f"Limits: {IDS_MAX:,} ids a request, k at most {K_MAX:,}, a body of {BODY_BYTES_MAX >> 20} MiB (else 413), not "
@@ -51,9 +55,10 @@ def make_app(lookup: Lookup, health: Health) -> FastAPI:
     )
     lookup.as_server()
     _refuse_by_kind(app)
-    routes = Routes(app, lookup, health)
+    routes = Routes(app, lookup, health, ending)
     for module, routes.tag in _MODULES.items():
         module.add(routes)
+    app.add_middleware(Gzipped, apart=routes.apart)
     return app
 
 

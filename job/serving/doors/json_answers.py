@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from freshet.job.serving.bounds.budget import FREE_BYTES, Held
 from freshet.job.serving.doors.http_front import as_json
-from freshet.state.served.ids import plain_ids
+from freshet.state.served.ids import Ids, plain_ids, slice_of
 
 if TYPE_CHECKING:
     from freshet.job.serving.tables.served import Answer
@@ -105,7 +105,12 @@ def rows_of(
 
 def ids_in(answer: Answer, as_text: bool = False) -> list[Any]:
     """The ids of an answer as Python has them; `as_text`: integers as strings."""
-    found = plain_ids(answer.ids)
+    return ids_in_form(answer.ids, 0, len(answer.ids), as_text)
+
+
+def ids_in_form(ids: Ids, begin: int, end: int, as_text: bool) -> list[Any]:
+    """Some ids as Python has them; `as_text`: integers as strings."""
+    found = plain_ids(slice_of(ids, begin, end))
     return list(map(str, found)) if as_text else found
 
 

@@ -47,20 +47,27 @@ class ChangeEnd:
     times: list[list[int | None]] = field(default_factory=list)  # (epoch, arrived_ms, event_ts) of newer epochs
 
 
-def changes(lookup: Lookup, served: Served, until: Callable[[], bool]) -> Iterator[tuple[Change, ChangeEnd | None]]:
+def changes(
+    lookup: Lookup, served: Served, until: Callable[[], bool], since: int | None = None
+) -> Iterator[tuple[Change, ChangeEnd | None]]:
     """Yield all rows first, in pieces, the last one with metadata, then each change; an empty one as a heartbeat.
 
-    `served`: the whole table to begin with, and to which job all rows belong.
+    `served`: the whole table to begin with, and to which job all rows belong. `since`: an epoch whose rows the reader
+    has; where the table knows what followed, only that comes.
 
     Raises: NotReadyError while no table is kept, or once it is of another job; ExhaustedError, TooSlowError for a slow
     reader.
     """
     reading, sent, newest = ChangeReader(served.whole), 0.0, -1
+    if since is not None and reading.go_on_after(since):
+        newest = since
     row, held = RowShape(reading.table.width, 0).in_arrow, Held(lookup.budget)
     while not until():
         if lookup.table is not reading.table:
             served = of_same_job(lookup.whole, served)
             reading = ChangeReader(served.whole)
+            if since is not None:
+                reading.go_on_after(newest)
         if reading.lost:
             whole = WholeTable(reading.table, lookup.budget)
             reading.start_at(newest := whole.epoch)

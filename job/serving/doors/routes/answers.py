@@ -83,6 +83,15 @@ class Embeddings(AsOf):
     unknown: list[Any] = Field(description="ids that have no row, as they were asked for")
 
 
+class RowsPage(AsOf):
+    """A page of all rows."""
+
+    model_config = _example({"rows": [_ROW], "next": None} | _EPOCH)
+
+    rows: list[EmbeddingRow]
+    next: str | None = Field(description="to be given as `after`; null at the end")
+
+
 class ScoredRow(EmbeddingRow):
     """A row, and its score."""
 

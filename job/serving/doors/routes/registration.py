@@ -61,8 +61,8 @@ class Routes:
 
     tag = ""  # of the paths that are added now, by which /docs and generated clients group them
 
-    def __init__(self, app: FastAPI, lookup: Lookup, health: Health) -> None:
-        self.app, self.lookup, self.health, self.apart = app, lookup, health, Apart()
+    def __init__(self, app: FastAPI, lookup: Lookup, health: Health, ending: Callable[[], bool]) -> None:
+        self.app, self.lookup, self.health, self.ending, self.apart = app, lookup, health, ending, Apart()
 
     def get(
         self,
