@@ -73,7 +73,7 @@ def options_of(given: Mapping[str, Any]) -> PythonOptions:
     config = options.pop("config", None)
     options.pop("detach", None)
     file: dict[str, Any] = dict(_mapping(config, in_file)) if isinstance(config, Mapping) else {}
-    own = {name: options.pop(name) for name in [*options] if name in in_file or name == "flink"}
+    own = {name: options.pop(name) for name in [*options] if name in in_file or _is_for_file(name, options[name])}
     own = {name: value if name == "flink" else of_python(name, value) for name, value in own.items()}
     words = found.words(options)
     parsed = {name.rstrip("_"): value for name, value in found.parse(words).items() if value not in (None, [])}
@@ -92,6 +92,12 @@ def _mapping(config: Mapping[str, Any], in_file: list[str]) -> Mapping[str, Any]
     flags = [name.rstrip("_") for name in command_words().keywords if name not in _OWN]
     command_words().refuse_unknown({name: None for name in named if name not in (*flags, *in_file)})
     return {name: value if name == "flink" else _plain(of_python(name, value)) for name, value in named.items()}
+
+
+def _is_for_file(name: str, value: Any) -> bool:
+    """Return whether the value of an option with a flag stands better in the file: mappings, and Flink's options."""
+    some = value if isinstance(value, list | tuple) else [value]
+    return name == "flink" or any(isinstance(one, Mapping) for one in some)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,8 @@ from tests.unit.docs.test_commands import PAGES, blocks
 
 # What the text says, and what it is here: the numbers are those of a job that has run for long.
 HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "120.0)", "64, 64": "3, 3"}
-BLOCKS = [(page, text) for page in PAGES for text in blocks(page, "python")]
+STORIES = [page for page in PAGES if page.name == "python.md"]  # whose blocks are one program
+BLOCKS = [(page, text) for page in PAGES if page not in STORIES for text in blocks(page, "python")]
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,20 @@ def test_every_statement_runs(
         for one in space.values():
             if isinstance(one, EmbeddingClient):
                 one.close()
+
+
+@pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
+def test_the_blocks_of_a_page_are_a_program(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch_geometric")
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {}
+    try:
+        for text in blocks(page, "python"):
+            exec(text, space)
+        assert space["result"].ok and space["summary"].events == 2
+    finally:
+        if "job" in space:
+            space["job"].close()
 
 
 def assigned(statement: ast.stmt) -> set[str]:

@@ -17,6 +17,7 @@ from freshet.job.options.run_config import option_names
 from freshet.job.python.options import keywords, options_of
 from freshet.job.python.words import CommandWords
 
+EVENTS_MAP = {"op": "`add_edge`", "src": "user", "dst": "shop"}
 NEEDED: dict[str, Any] = {"model": "M", "events": "e.jsonl", "out": "O"}
 
 
@@ -59,12 +60,14 @@ def test_options_without_a_flag_and_secrets_stand_in_a_file(tmp_path: Path) -> N
     base = tmp_path / "job.yaml"
     base.write_text(yaml.safe_dump({"parts": 3, "flink": {"s3.endpoint": "http://a"}, "keep-cuts": True}))
     more = {"tail": 1 << 28, "flink": {"s3.secret-key": "hidden"}, "kafka": {"group.id": "g"}, "restarts": 3}
+    more["events_map"] = EVENTS_MAP
     found = options_of({**NEEDED, "config": base, **more})
     assert found.config.part_count == 3 and found.config.restarts == 3
     words = found.arguments(tmp_path / "there") if (tmp_path / "there").mkdir() is None else []
     assert words[-1] == f"--config={tmp_path / 'there' / 'job.yaml'}" and "hidden" not in " ".join(words)
     written = yaml.safe_load((tmp_path / "there" / "job.yaml").read_text())
     assert written["flink"] == {"s3.endpoint": "http://a", "s3.secret-key": "hidden"}
+    assert written["events_map"] == EVENTS_MAP
     assert written["tail"] == "256MiB" and written["kafka"] == {"group.id": "g"}
     assert (written["parts"], written["keep_cuts"], written["restarts"]) == (3, True, 3)
     assert (tmp_path / "there" / "job.yaml").stat().st_mode & 0o077 == 0
@@ -98,7 +101,8 @@ def test_a_file_alone_is_given_as_it_is(tmp_path: Path) -> None:
         ({"edge_ttl": "soon"}, "--edge-ttl", "--edge-ttl: got 'soon', expected a duration such as 10s"),
         ({"memory": -1}, "--memory", "--memory: got '-1B', expected a size"),
         ({"stay": "yes"}, "--stay", "--stay: got 'yes', expected True or False"),
-        ({"events_map": 3}, "events_map", "events-map: got int, expected a mapping"),
+        ({"events_map": 3}, "--events-map", "--events-map: got 3, expected YAML"),
+        ({"kafka": 3}, "kafka", "kafka: got int, expected a mapping"),
         ({"flink": {"nope.x": 1}}, "-D", "-D: nope.x: not an option of Flink"),
         ({"model": None}, "--model", "--model: missing; give the flag"),
         ({"config": "/no/such.yaml"}, "--config", "--config /no/such.yaml: can't be read"),
