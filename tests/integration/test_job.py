@@ -38,9 +38,11 @@ from tests.support.runs.jobs import (
 pytestmark = pytest.mark.slow
 
 EVENTS = 5_600
-# Four parts and two processes, which share the layers, or (SUBTASKS) the parts; small epochs, so that there are many.
-SHAPE = ("--parts", 4, "--parallelism", 2, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
-SUBTASKS = (*SHAPE, "--pipeline", 1)
+# Four parts in one process, or in two that share the layers (TWO) or the parts (SUBTASKS); small epochs, so that there
+# are many. A run in two processes takes twice the processor time of one.
+SHAPE = ("--parts", 4, "--hybrid-threshold", 5, "--checkpoint-interval", "500ms")
+TWO = ("--parallelism", 2)
+SUBTASKS = (*SHAPE, *TWO, "--pipeline", 1)
 # So slow a stream that one can stop it on the way, and so small chunks that a barrier passes soon.
 SLOW = {"slow": {"parser": 500}, "chunk": 100, "lull": 40}
 BRISK = {"slow": {"parser": 40}, "chunk": 100}
@@ -99,7 +101,7 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     one.until_epoch(30)
     now = one.status()
     assert (now["state"], now["job_id"], now["parts"]) == ("running", read_run(one.out)["job_id"], 4)
-    assert now["processes"] == 2
+    assert now["processes"] == 1
     assert 1200 <= now["events"] == stream.count - now["lag_total"]
     assert now["events_per_s"] > 0 and 0 < now["freshness_ms_p50"] <= now["freshness_ms_p99"]
     assert {"parser", "storage1", "tail1", "sink"} <= now["operators"].keys()
@@ -118,8 +120,9 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
 
     # The job waits for the last files of its sinks, also where Flink calls it ended before it drops them: its processes
     # must live until then.
-    process = one.start("--resume", "latest", faults={**SLOW, "late": 2_500})
+    process = one.start("--resume", "latest", *TWO, faults={**SLOW, "late": 2_500})
     one.until_epoch(first["epoch"] + 20)
+    assert one.status()["processes"] == 2
     os.killpg(process.pid, signal.SIGINT)
     ended = one.wait()
     assert ended.code == 130, ended.errors
@@ -130,7 +133,7 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     assert one.check()["epoch"] == second["epoch"]
 
     # From the older of the two: what was cut since is cut again as it was, and only then by the new size.
-    result = one.done("--resume", first["savepoint"], "--parallelism", 3, "--epoch-events", 100)
+    result = one.done("--resume", first["savepoint"], "--parallelism", 1, "--epoch-events", 100)
     after = -(-(stream.count - 40 * second["epoch"]) // 100)
     assert (result["events"], result["epochs"]) == (stream.count, second["epoch"] + after)
     assert_as_uninterrupted(one, "--parts", 4, "--hybrid-threshold", 5)
@@ -162,7 +165,7 @@ def test_epochs_that_adapt_come_back_as_they_were(job: Make, stream: Input, tmp_
     """After a restart within the processes, and after a kill; what was under way then counts no more."""
     one = job(stream)
     fail = [{"operator": "storage2", "part": 0, "epoch": 20, "folder": str(tmp_path)}]
-    one.start(*SHAPE, "--latency-target", "50ms", "--epoch-events", 60, faults={**SLOW, "fail": fail})
+    one.start(*SHAPE, *TWO, "--latency-target", "50ms", "--epoch-events", 60, faults={**SLOW, "fail": fail})
     one.until(lambda: has_checkpoint(one))
     one.until_epoch(40)
     one.kill()
@@ -198,13 +201,13 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
     print("FRESHET_SEED", seed)
     rng = random.Random(seed)
     one = job(stream)
-    options: tuple[object, ...] = (*SHAPE, "--epoch-events", 60, "--epoch-ms", 5)
+    options: tuple[object, ...] = (*SHAPE, *TWO, "--epoch-events", 60, "--epoch-ms", 5)
     moments: list[int] = []
     shown: dict[int, Any] = {}
-    for attempt in range(3):
+    for attempt in range(2):
         one.start(*options, faults=SLOW)
-        options = ("--resume", "latest")
-        if attempt % 2 == 0:  # while it streams; else while it starts
+        options = ("--resume", "latest", "--parallelism", 1)
+        if attempt == 0:  # while it streams; else while it starts
             reached = progress(one.out)["epoch"] + 20
             one.until(lambda: has_checkpoint(one))
             one.until_epoch(reached)
@@ -219,7 +222,7 @@ def test_kill_9_at_random_moments_with_epochs_cut_by_time(job: Make, stream: Inp
         if attempt == 1:  # checkpoints know their files by absolute paths
             one.out = one.out.rename(one.out.with_name("moved to another place"))
     print("killed at epochs", moments)
-    result = one.done(*options, "--parallelism", 1)
+    result = one.done(*options)
     assert result["events"] == stream.count
     epochs = read_epochs(one.out)
     assert len(shown) > 10 and shown.items() <= epochs_shown(one.out).items()
@@ -276,12 +279,12 @@ def test_two_jobs_share_a_folder_for_checkpoints(job: Make, tmp_path: Path) -> N
     one.kill()
     reached, states = progress(one.out)["epoch"], complete_states(folder)
     assert states
-    assert other.done(*options, "--parallelism", 1, faults={"chunk": 500})["events"] == stream.count
+    assert other.done(*options, faults={"chunk": 500})["events"] == stream.count
     assert sorted(complete_states(folder)) == sorted(states), "the end of the other job removed nothing of this one"
     refused = other.run("--resume", states[0])
     assert refused.code == 2
     assert f"is a state of job {folder.name}, the job in {other.out} is" in refused.last_line
-    assert one.done("--resume", "latest", "--parallelism", 1)["events"] == stream.count
+    assert one.done("--resume", "latest")["events"] == stream.count
     assert read_epochs(one.out)[-1][0] > reached > 0
     assert complete_states(folder) == []
     assert len(list(shared.iterdir())) == 2
