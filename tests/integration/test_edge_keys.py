@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,17 @@ from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.models import IN_WIDTH, conv, make_model
 from tests.support.graphs.streams import random_records, with_attributes
 from tests.support.kafka.topics import make_topic
-from tests.support.runs.jobs import DEADLINE_S, FRESHET, Job, TopicInput
+from tests.support.runs.inside import call_inside
+from tests.support.runs.jobs import Job, TopicInput
 
 MODEL = [conv("sage_conv", IN_WIDTH, 6), {"type": "relu"}, gine(6, 4)]
 
 
 def freshet(*words: object) -> dict[str, Any]:
     """The JSON line of a command that ends well."""
-    done = subprocess.run([FRESHET, *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    code, output, errors = call_inside(*words)
+    assert code == 0, errors[-2000:]
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
 
@@ -107,11 +107,8 @@ def test_keys_of_another_field_and_of_places(tmp_path: Path) -> None:
     freshet("run", *given, "--runtime", "local", "--edge-key", "offset", "--epoch-events", 100)
     assert freshet("check", *given, "--every", 4)["missing"] == 0
     given[3], given[5] = more, plain
-    done = subprocess.run(
-        [FRESHET, "run", *map(str, [*given, "--edge-key", "offset", "--runtime", "local", "--out", tmp_path / "no"])],
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2 and "these first in --events" in done.stderr
+    code, _, errors = call_inside("run", *given, "--edge-key", "offset", "--runtime", "local", "--out", tmp_path / "no")
+    assert code == 2 and "these first in --events" in errors
 
 
 def test_a_job_without_keys_says_which_option_takes_them(tmp_path: Path) -> None:
