@@ -78,10 +78,10 @@ def test_flink_expires_the_same_through_a_kill(
 ) -> None:
     job = Job(stream, tmp_path / "O")
     jobs.append(job)
-    job.start(*TTL, "--parallelism", 2, "--checkpoint-interval", "500ms", faults=SLOW)
+    job.start(*TTL, "--checkpoint-interval", "500ms", faults=SLOW)
     job.until_epoch(12)
     job.kill()
-    line = job.done("--resume", "latest", "--parallelism", 1)
+    line = job.done("--resume", "latest")
     assert (line["rejected"], line["reasons"]) == (whole[0]["rejected"], whole[0]["reasons"])
     job.check("--every", 10)
     assert edges_of(job, tmp_path / "S") == whole[1], "of a job of which Flink keeps nothing"

@@ -238,10 +238,9 @@ class Job:
         return found
 
     def exported(self, snapshot: Path) -> Ended:
-        """`freshet export` into a folder, however it ends."""
-        command = [str(FRESHET), "export", "--out", str(snapshot), str(self.out)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        return Ended(done.returncode, orjson.loads(done.stdout) if done.stdout else {}, done.stderr)
+        """`freshet export` into a folder, however it ends; tests/integration/test_export.py has it as a process."""
+        code, output, errors = call_inside("export", "--out", snapshot, self.out)
+        return Ended(code, orjson.loads(output) if output else {}, errors)
 
     def kill(self) -> None:
         """kill -9 of the newest process and all that it started."""
