@@ -111,7 +111,7 @@ def test_no_input_at_all(job: Job) -> None:
 
 def test_a_failure_before_the_first_checkpoint_and_on_to_the_end(job: Job) -> None:
     stage = {"faults": [{"operator": "tail2", "part": 2, "epoch": 3}]}
-    code, errors = job.run(parallelism=2, checkpoint_interval_ms=60_000, restart_delay_ms=50, stage=stage)
+    code, errors = job.run(checkpoint_interval_ms=60_000, restart_delay_ms=50, stage=stage)
     assert code == 0, errors
     job.assert_complete()
     run = read_run(job.out)
@@ -169,7 +169,7 @@ def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
     wait_for(lambda: job.reached(4))
     savepoint = job.stop()
     job.assert_complete(chunks=5)
-    job.start(**stays, resume=savepoint, parallelism=2)
+    job.start(**stays, resume=savepoint)
     # Nothing will ever arrive, and the start source is done: the standing timer begins the attempt.
     wait_for(lambda: len((job.out / "begins.txt").read_text().split()) == 2)
     job.stop()

@@ -15,7 +15,6 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from freshet.job.dev.broker import Broker, start_broker
-from freshet.job.dev.local_cluster import LocalCluster
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.produce import produce
@@ -80,7 +79,7 @@ def processes_of(out: Path) -> dict[str, set[str]]:
 
 
 def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
-    """The demo's stream, undirected, one event a message, on two parts of a cluster of several processes."""
+    """The demo's stream, undirected, one event a message, on two parts (tests/drills/test_torture.py has a cluster)."""
     graph = load()
     papers, edges = np.flatnonzero(graph.known), graph.known_edges()
     write_snapshot(tmp_path / "snapshot", papers, graph.features()[papers], edges[:, 0], edges[:, 1])
@@ -92,10 +91,7 @@ def test_cora_through_four_partitions(broker: Broker, tmp_path: Path, jobs: list
     given = TopicInput(FOLDER / "model", tmp_path, len(records), tmp_path / "snapshot", str(topic))
     job = Job(given, tmp_path / "out")
     jobs.append(job)
-    with LocalCluster(tmp_path / "cluster", 2) as cluster:
-        cluster.await_ready()
-        where = ("--cluster", cluster.rest, "--parallelism", 2)
-        done = job.done(*where, "--until", "latest", "--undirected", "--parts", 2, "--epoch-events", 100)
+    done = job.done("--until", "latest", "--undirected", "--parts", 2, "--epoch-events", 100)
     assert (done["events"], done["rejected"]) == (len(records), 0)
     source = read_loads(job.out, running=False)["source-0"]
     assert source["messages"] == len(records)
