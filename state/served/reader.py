@@ -243,7 +243,9 @@ class ChangeReader:
         if code < 0:
             self._from = None
             return None
-        newer, gone, ids_in = own > self.epoch, own < 0, self.table.ids_in
+        word, ids_in = self.table.word, self.table.ids_in
+        touched = self.table.mem[word(lay.T_ROWS_AT) + lay.R_EPOCH + slots * word(lay.T_ROW_WORDS)]
+        newer, gone = own > self.epoch, (own < 0) & (touched > self.epoch)  # once, though an entry may be read again
         self._take(epoch)
         return Change(epoch, False, ids_in(slots[newer]), own[newer], rows[newer], ids_in(slots[gone]))
 

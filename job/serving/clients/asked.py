@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -44,6 +44,9 @@ class Transport(Protocol):
 
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """The epoch, and the answer to a request of this name with these fields (`job/serving/tables/requests.py`)."""
+
+    def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:
+        """Yield what changes after an epoch; None now and then while nothing does. It ends with an error."""
 
     def health(self) -> dict[str, Any]:
         """Return the freshness of the table."""

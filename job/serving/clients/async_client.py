@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
 
 from freshet.job.serving.clients.client import EmbeddingClient
 from freshet.job.serving.protocol.wanted import TIMEOUT_S
@@ -57,6 +60,20 @@ class AsyncEmbeddingClient:
     score = _on_thread(EmbeddingClient.score)
     epoch = _on_thread(EmbeddingClient.epoch)
     health = _on_thread(EmbeddingClient.health)
+
+    async def changes(self, since_epoch: int | None = None, *, timeout: float | None = None) -> AsyncIterator[pa.Table]:
+        """Yield changed rows as they come, like EmbeddingClient.changes; it takes one of the calls under way."""
+        loop = asyncio.get_running_loop()
+        since = await self.epoch() if since_epoch is None else since_epoch
+        found = self._client.changes_and_beats(since, timeout)
+        try:
+            while True:
+                table = await loop.run_in_executor(self._threads, next, found)
+                if table is not None:
+                    yield table
+        finally:
+            with suppress(ValueError):  # a thread is amid it until the next beat
+                found.close()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
         """Close open resources, once the calls under way have ended."""

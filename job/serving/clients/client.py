@@ -6,7 +6,7 @@ Answers of one client never go back in epochs, also when a server is started aga
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.serving.clients.asked import AskedIds, Transport, ids_of
 from freshet.job.serving.clients.flight_client import FlightTransport
-from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.tls import Address, read_roots
 from freshet.job.serving.protocol.wanted import EPOCH, IDS_MAX, TIMEOUT_S, Wanted
 from freshet.state.served.generation import generation_of
@@ -186,6 +186,41 @@ class EmbeddingClient:
         listed = np.asarray(pairs).tolist() if isinstance(pairs, np.ndarray) else [*map(list, pairs)]
         asked = {"pairs": listed} | ({} if kinds is None else {"kinds": [*kinds]})
         return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout, generation))
+
+    def changes(self, since_epoch: int | None = None, *, timeout: float | None = None) -> Iterator[pa.Table]:
+        """Yield changed rows as they come, without end: a table of id, epoch, embedding, deleted for each newer epoch.
+
+        `since_epoch`: an epoch whose rows the caller has; None: changes from now on. A caller that is slow gets several
+        epochs as one, with each row as of the last one. The metadata of a table has `epoch`, to go on with later, and
+        `whole`: `true` where the server does not know what followed the epoch, or another generation of a service has
+        begun. Then the table has all rows, and those that the caller has are void. A server that comes back within
+        `timeout` seconds is gone on with.
+
+        Raises: BadRequestError at once for an epoch that is none, and of a server whose rows are of no one epoch;
+        NotReadyError where no server comes back in time.
+        """
+        if since_epoch is not None and (type(since_epoch) is not int or since_epoch < 0):
+            msg = f"since_epoch: expected an epoch, 0 or more, got {since_epoch!r}"
+            raise BadRequestError(msg)
+        since = self.epoch() if since_epoch is None else since_epoch
+        return (one for one in self.changes_and_beats(since, timeout) if one is not None)
+
+    def changes_and_beats(self, since: int, timeout: float | None = None) -> Iterator[pa.Table | None]:
+        """Like `changes`, with None now and then while nothing changes, for callers that have to look elsewhere."""
+        timeout_s = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                for one in self._transport.changes(since):
+                    deadline = time.monotonic() + timeout_s
+                    if one is not None:
+                        since = int(one.schema.metadata[b"epoch"])
+                        self._saw(since)
+                    yield one
+            except NotReadyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_RETRY_S)
 
     def epoch(self) -> int:
         """The newest complete epoch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from freshet.job.serving.clients.asked import ERROR_KINDS, as_batch, error_of
+from freshet.job.serving.clients.changed import Piece, tables_of
 from freshet.job.serving.clients.patience import Patient, late
 from freshet.job.serving.protocol.columns import ids_of_column, rows_of, values_of, whole
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
@@ -100,6 +102,27 @@ class FlightTransport:
     def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
         """Send a request of this name."""
         return self._get({name: asked}, wanted)
+
+    def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:
+        """Open a stream of changes."""
+        ticket = flight.Ticket(orjson.dumps({"changes": True, "since_epoch": since_epoch} | self._of_kind))
+        reader = self._guarded(lambda client: client.do_get(ticket, self._options(None)), _SPARE_S)
+        stream = Patient(reader)
+
+        def read(_client: Any) -> Piece:
+            with stream.within(_SPARE_S):
+                chunk = reader.read_chunk()
+            return whole(chunk.data), chunk.app_metadata.to_pybytes()
+
+        def pieces() -> Iterator[Piece]:
+            while True:
+                yield self._guarded(read, _SPARE_S)
+
+        try:
+            yield from tables_of(pieces())
+        finally:
+            with suppress(Exception):
+                reader.cancel()
 
     def health(self) -> dict[str, Any]:
         """Ask how fresh the table is."""

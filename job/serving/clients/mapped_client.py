@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.returned_kinds import KindChoiceError
+from freshet.job.serving.clients.changed import tables_of
 from freshet.job.serving.feeds.fed_job import FedJob
-from freshet.job.serving.protocol.errors import NotReadyError
+from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import FEW, Lookup, joined
@@ -71,6 +72,17 @@ class MappedTransport:
         answer = REQUESTS[name].run(of_generation(self._every, wanted.generation), asked, wanted)
         self.consistency = answer.served.job.consistency
         return answer.epoch, answer.as_table(False)
+
+    def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:
+        """Read changes from the table, as its writer makes them."""
+        from freshet.job.serving.feeds import change_stream
+
+        lookup = self._lookup
+        served = lookup.whole
+        if served.job.consistency == ROW:
+            raise BadRequestError(change_stream.OF_ROWS)
+        found = change_stream.changes(lookup, served, lambda: False, since_epoch)
+        yield from tables_of(piece for change, end in found for piece in change_stream.batches_of(change, end))
 
     def health(self) -> dict[str, Any]:
         """Return the figures of the table's header."""

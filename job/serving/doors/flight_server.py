@@ -105,7 +105,8 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
     def _changes(self, context: Any, asked: Ticket) -> Streamed:
         from freshet.job.serving.feeds import change_stream
 
-        job = self._lookup.of(None).job
+        lookup = self._lookup.of(asked.kind)
+        job = lookup.job
         if asked.job is not None:
             _check_generation(asked, job)
         if asked.job not in (None, job.job_id):
@@ -114,14 +115,15 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
         if job.consistency == ROW:
             msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; feed from the topic as well"
             raise BadRequestError(msg)
-        served = self._lookup.whole
+        served = lookup.whole
         if served.job.identity != job.identity:
             msg = "another table takes the place of this one just now; ask again"
             raise NotReadyError(msg)
         table = served.table
 
         def pieces() -> Iterator[tuple[pa.RecordBatch, bytes]]:
-            for change, end in change_stream.changes(self._lookup, served, self._until_end(context)):
+            until = self._until_end(context)
+            for change, end in change_stream.changes(lookup, served, until, asked.since_epoch):
                 yield from change_stream.batches_of(change, end)
 
         return change_stream.schema_of(table.strings, table.width), pieces()

@@ -26,6 +26,7 @@ from freshet.state.served.ids import Ids, slice_of
 from freshet.state.served.reader import Change, ChangeReader
 from freshet.state.served.times import NO_TIME
 
+OF_ROWS = "this server feeds from a Kafka topic, whose rows are of no one epoch; read the topic for changes"
 BEAT_S = 0.5  # at least so often something comes, if only to say that nothing has changed
 _POLL_S = 0.004
 _ROWS_AT_ONCE = 16_384

@@ -121,7 +121,7 @@ REQUESTS = {
 }
 assert tuple(REQUESTS) == COMPUTED
 _OWN = {
-    "changes": {"job", "generation"},
+    "changes": {"job", "generation", "kind", "since_epoch"},
     "tails": {"job", "generation", "version"},
 }  # options of requests by other servers
 _EXAMPLES = ['{"ids": [...]}', '{"all": true}', *(f'{{"{name}": {{...}}}}' for name in REQUESTS)]
@@ -133,6 +133,7 @@ class _Ticket(Conditions, Stream):
     ids: list[Any] | None = None
     all: bool | None = None
     changes: bool | None = None
+    since_epoch: int | None = Field(default=None, ge=0, le=2**63 - 1)
     tails: list[int] | None = None
     job: str | None = None
     version: int | None = None

@@ -58,8 +58,7 @@ def add(routes: Routes) -> None:
         asked = query(ChangesSince, request)
         one = routes.lookup.of(asked.kind)
         if one.job.consistency == ROW:
-            msg = "this server feeds from a Kafka topic, whose rows are of no one epoch; read the topic for changes"
-            raise BadRequestError(msg)
+            raise BadRequestError(change_stream.OF_ROWS)
         one.served  # noqa: B018 - it raises where there is no table
         if len(open_streams) >= _STREAMS_MAX:
             one.budget.refuse(f"a stream of changes beside {_STREAMS_MAX}; try again later", again=True)
