@@ -28,7 +28,7 @@ class KindChoiceError(UsageError):
 
     def __init__(self, message: str, returned: Sequence[str]) -> None:
         super().__init__(message)
-        self.returned = tuple(returned)
+        self.named, self.returned = "--kind", tuple(returned)
 
 
 def folder_name(returned: Sequence[str], kind: str | None, where: Path | str) -> str:

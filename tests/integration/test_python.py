@@ -66,8 +66,9 @@ def test_from_data_and_a_module_to_served_embeddings(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.stack(rows["embedding"].to_numpy()), expected, rtol=1e-5, atol=1e-6)
     with job.client() as client:
         np.testing.assert_allclose(client.get(["d"])["embedding"][0].as_py(), expected[3], rtol=1e-5, atol=1e-6)
-    with pytest.raises(UsageError, match="--kind shop: the embeddings of"):
+    with pytest.raises(UsageError, match="--kind shop: the embeddings of") as wrong:
         job.client(kind="shop")
+    assert wrong.value.option == "--kind"
     job.close()
     asked: dict[str, Any] = {
         "model": tmp_path / "M",

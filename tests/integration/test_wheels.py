@@ -62,7 +62,7 @@ Path("e.jsonl").write_text("".join(json.dumps(one) + "\\n" for one in events))
 READER = """
 import importlib, json, sys
 import freshet
-from freshet import AsyncEmbeddingClient, EmbeddingClient, InputError, NotReadyError
+from freshet import AsyncEmbeddingClient, EmbeddingClient, InputError
 
 for name in ("numba", "polars", "pyflink", "pydantic", "httpx", "psutil", "typer", "freshet.gnn", "freshet.files"):
     try:
@@ -89,10 +89,11 @@ for wrong in (
     lambda: EmbeddingClient("O/tables"),
     lambda: EmbeddingClient("grpc+tls://127.0.0.1:9", tls_roots="none.pem"),
     lambda: freshet.export_model,
+    lambda: freshet.errors.SnapshotError,
 ):
     try:
         wrong()
-    except (InputError, NotReadyError, ImportError) as error:
+    except (InputError, freshet.errors.NotReadyError, ImportError, AttributeError) as error:
         said.append(str(error))
 print(json.dumps({"rows": rows.tolist(), "said": said}))
 """
@@ -270,10 +271,11 @@ def test_client_alone_reads_from_a_server(server: Server, wheels: dict[str, Path
     python, flight = bin_of(environment) / "python", server.until_ready()["flight"]
     read = json.loads(run_in(tmp_path, python, "-c", READER, flight).stdout)
     assert len(read["rows"]) == 2
-    away, folder, roots, export = read["said"]
+    away, folder, roots, export, error = read["said"]
     assert away.startswith("grpc://127.0.0.1:9: no server answers there")
     assert folder.startswith(
         "address O/tables: expected HOST:PORT of a `freshet serve`; folders are read where freshet-"
     )
     assert roots == "tls_roots none.pem: can't be read: No such file or directory"
     assert export == "freshet.export_model: is part of freshet-gnn, and here is freshet-client"
+    assert error == "freshet.errors.SnapshotError is part of freshet-gnn, and here is freshet-client"

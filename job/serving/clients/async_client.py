@@ -80,6 +80,9 @@ class AsyncEmbeddingClient:
         await asyncio.to_thread(self._threads.shutdown)
         self._client.close()
 
+    def __repr__(self) -> str:
+        return f"{self._client!r}, read by coroutines"
+
     async def __aenter__(self) -> AsyncEmbeddingClient:
         return self
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -77,7 +78,7 @@ class EmbeddingClient:
             self._transport = FlightTransport(found, token, roots, kind)
         else:
             self._transport = _mapped(Path(address), kind)
-        self._timeout, self._seen, self._kind = timeout, 0, kind
+        self._timeout, self._seen, self._kind, self._address = timeout, 0, kind, str(address)
 
     def get(
         self,
@@ -233,6 +234,19 @@ class EmbeddingClient:
     def close(self) -> None:
         """Close open resources."""
         self._transport.close()
+
+    def __repr__(self) -> str:
+        return f"Embeddings{self._of()} at {self._address}, {self._how_new()}"
+
+    def _repr_html_(self) -> str:
+        of, address = escape(self._of()), escape(self._address)
+        return f"<div><b>Embeddings{of}</b> at <code>{address}</code>, {self._how_new()}</div>"
+
+    def _of(self) -> str:
+        return "" if self._kind is None else f" of {self._kind}"
+
+    def _how_new(self) -> str:
+        return f"epoch {self._seen:,} or newer" if self._seen else "no answer read yet"
 
     def __enter__(self) -> EmbeddingClient:
         return self

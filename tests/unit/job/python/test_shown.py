@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from freshet import EmbeddingClient
 from freshet.errors import CheckFailedError, JobFailedError, UsageError
-from freshet.job.python.display import line_of, share_of
+from freshet.job.python.display import line_of, share_of, showing
 from freshet.job.python.process import complaint_of, error_of
 from freshet.job.python.result import CommandResult
 
@@ -35,6 +38,51 @@ def test_progress_is_a_bar_and_the_line_of_the_command() -> None:
     assert share_of(STATUS | {"events": 0, "lag_total": 0}) == 0.0
     assert share_of(STATUS | {"state": "ended"}) == 1.0
     assert line_of({"state": "starting"}) == "starting"
+
+
+class ZMQInteractiveShell:
+    """The shell of a notebook, by its name."""
+
+
+class Output:
+    """An output of a notebook, and what was shown in it."""
+
+    def __init__(self) -> None:
+        self.shown: list[Any] = []
+
+    def display(self, shown: Any, display_id: bool) -> Output:
+        assert display_id
+        self.update(shown)
+        return self
+
+    def update(self, shown: Any) -> None:
+        self.shown.append(shown)
+
+
+def test_progress_in_a_notebook_replaces_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, job = Output(), object()
+    notebook, display = ModuleType("IPython"), ModuleType("IPython.display")
+    notebook.get_ipython, display.display = ZMQInteractiveShell, output.display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    shown = showing(job)
+    shown.update(STATUS)
+    shown.close()
+    assert output.shown == [job] * 3
+
+
+def test_progress_elsewhere_is_a_line_of_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = showing(object())
+    shown.update(STATUS)
+    shown.close()
+    said = capsys.readouterr()
+    assert said.out == "" and "75%  running  events 750" in said.err and said.err.count("\n") == 1
+
+
+def test_a_client_says_what_it_reads() -> None:
+    client = EmbeddingClient("127.0.0.1:9", kind="<user>")
+    assert repr(client) == "Embeddings of <user> at 127.0.0.1:9, no answer read yet"
+    assert "&lt;user&gt;" in client._repr_html_() and "<user>" not in client._repr_html_()
 
 
 @pytest.mark.parametrize(
