@@ -117,9 +117,9 @@ def test_processes_fetch_the_model_and_the_image_that_they_do_not_have(
     s3_jars()
     cache, options = tmp_path / "cache", options_of_cluster(server)
     environ = {"FRESHET_CACHE": str(cache), **one.environ_of_cluster(SLOW)}
-    with LocalCluster(tmp_path / "cluster", 2, environ, options) as cluster:
+    with LocalCluster(tmp_path / "cluster", 1, environ, options) as cluster:
         place = ("--cluster", cluster.rest, "--checkpoint-dir", f"{server.uri}/jobs", *server.options())
-        one.start(*SHAPE, *place, "--parallelism", 2, "--epoch-ms", 0, faults=SLOW)
+        one.start(*SHAPE, *place, "--epoch-ms", 0, faults=SLOW)
         one.until(lambda: has_checkpoint(one, server))
         assert "s3.secret-key: no effect on the processes of --cluster" in one.log()
         assert [path for path in (cache / "artifacts").iterdir() if path.is_file()], "the list"
