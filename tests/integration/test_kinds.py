@@ -60,7 +60,7 @@ def test_a_job_with_kinds_survives_the_death_of_a_task_manager_and_its_own(
     reached = progress(one.out)["epoch"] + 5
     one.until_epoch(reached)
     one.kill()
-    one.done("--resume", "latest")
+    one.done("--resume", "latest", "--parallelism", 1)
     one.check()
     assert_as_uninterrupted(one)
     for kind in RETURNED:
