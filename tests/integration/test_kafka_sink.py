@@ -81,7 +81,7 @@ def cora_input(folder: Path) -> Input:
 def test_cora_to_a_topic(broker: Broker, job: Make, tmp_path: Path) -> None:
     given = cora_input(tmp_path)
     one = job(given)
-    options = ("--undirected", "--parts", 2, "--parallelism", 2, "--epoch-events", 200)
+    options = ("--undirected", "--parts", 2, "--epoch-events", 200)
     result = one.done(*options, "--embeddings-to", f"kafka://{broker.address}/cora")
     found = records(broker, "cora")
     last = last_of(found)

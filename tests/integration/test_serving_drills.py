@@ -32,7 +32,7 @@ Make = Callable[[Input], Job]
 def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: list[Server], tmp_path: Path) -> None:
     """By SIGSTOP: connections stay, and nobody answers, or nothing new comes."""
     one = job(make_input(tmp_path / "in", EVENTS, snapshot=True))
-    options = ("--parts", 2, "--parallelism", 2, "--epoch-events", 40, "--epoch-ms", 5, "--checkpoint-interval", "1s")
+    options = ("--parts", 2, "--epoch-events", 40, "--epoch-ms", 5, "--checkpoint-interval", "1s")
     process = one.start(*options, "--stay", faults=SLOW)
     one.until_epoch(2)
     server = Server(one.out)
