@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from freshet.job.console import say
 from freshet.job.run.sources import Sources
 from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.files import ChunkReader
+from freshet.operators.parser.formats import TEXTS
 from freshet.operators.parser.messages import RawMessage
+from freshet.partitioner.ids import INT
 
 _EDGE_S = 5.0  # how long a first edge is waited for, once the messages that were there are read
 _SAY_S = 10.0  # between two lines while messages are read
+_FILES = 8  # whose first rows are looked at
+_OTHER_ID = re.compile(r"(id|src|dst): expected an integer like the job's other ids, got the string")
 
 
 def decide_kinds(sources: Sources, parser: Parser) -> None:
@@ -28,6 +34,24 @@ def decide_kinds(sources: Sources, parser: Parser) -> None:
                 break
     if sources.topics and parser.is_open:
         _read_topics(sources, parser)
+
+
+def tell_other_ids(sources: Sources, parser: Parser) -> None:
+    """Say of files of text that their first rows have ids that are no integers, where the first event's were.
+
+    `parser` has decided the kind of ids.
+    """
+    files = [file for file in sources.files if file.chunks and file.chunks[0].format in TEXTS]
+    for file in files[:_FILES] if parser.id_kind == INT else ():
+        chunk = file.chunks[0]
+        reader = ChunkReader(every_column=parser.is_mapped, fields=parser.fields)
+        _, letters = parser.parse_chunk(chunk, reader.read(chunk))
+        odd = [letter for letter in letters if _OTHER_ID.match(letter.error)]
+        if odd:
+            say(
+                f"{file.name}: {len(odd):,} of its first {chunk.count:,} rows will be rejected, as row "
+                f"{odd[0].offset}: {odd[0].error}; --id-type string takes numbers and texts"
+            )
 
 
 def _read_topics(sources: Sources, parser: Parser) -> None:

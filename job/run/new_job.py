@@ -18,7 +18,7 @@ from freshet.job.folder.returned_kinds import logs_of, refuse_alike
 from freshet.job.folder.run_file import write_begun
 from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.run.column_report import tell_columns
-from freshet.job.run.first_events import decide_kinds
+from freshet.job.run.first_events import decide_kinds, tell_other_ids
 from freshet.job.run.key_rules import key_rules
 from freshet.job.run.model import PreparedModel, Start, learned_ids, read_model
 from freshet.job.run.outputs import Outputs, claim_topics, new_job_id, plan_outputs, refuse_large_records
@@ -175,6 +175,8 @@ def plan_ends(config: RunConfig, model: PreparedModel, job_id: str) -> Ends:
         rest: dict[str, Any] = {"cast_ids": config.cast_ids, "ts_unit": config.ts_unit, "keys": keys}
         parser = Parser(model.plan.features, id_kind, types, *options, decoder=decoder, **rest)
         decide_kinds(sources, parser)
+        if id_kind is None:
+            tell_other_ids(sources, parser)
         id_kind = parser.id_kind or INT
     return Ends(tuple(config.events), found, sources, outputs, id_kind, keys.kind_at_end)
 

@@ -16,6 +16,7 @@ from freshet.operators.parser.text_tables.scan import RowScanner, blank_bom
 from freshet.partitioner.events import OP_NAMES
 
 _BYTES_MAX = 1 << 20
+_COLUMNS_MAX = 1 << 16
 _NAMES_SHOWN = 12
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -58,6 +59,8 @@ def read_header(path: str, name: str, kind: str) -> TextHeader:
 def _why_none(names: tuple[str, ...], kind: str) -> str | None:
     """Describe why names are no header."""
     shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    if len(names) > _COLUMNS_MAX:
+        return f"expected at most {_COLUMNS_MAX:,} columns, got {len(names):,}"
     data = [one for one in names if one in OP_NAMES]
     if data or all(not one or _NUMBER.fullmatch(one) for one in names):
         return (

@@ -12,8 +12,11 @@ import pytest
 import yaml
 
 from freshet.errors import UsageError
+from freshet.job.kafka.client import ClientProperties
 from freshet.job.run.column_guesses import proposed_map
 from freshet.job.run.column_report import tell_columns
+from freshet.job.run.first_events import decide_kinds, tell_other_ids
+from freshet.job.run.sources import TopicReading, find_sources, plan_sources
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.event_files import list_files
 from freshet.operators.parser.files import ChunkReader, plan_chunks
@@ -122,3 +125,20 @@ def test_a_table_without_rows_is_no_mistake(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("source,target\n")
     assert said(tmp_path, empty={0}) == ["a.csv: columns ignored: source, target: see --events-map"]
     assert "no row can be an event" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("events_map", [None, {"op": "op", "src": "src || id", "dst": "dst", "id": "id"}])
+def test_ids_of_text_that_the_job_will_reject_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], events_map: dict[str, str] | None
+) -> None:
+    (tmp_path / "a.csv").write_text("op,id,src,dst\nadd_vertex,7,,\nadd_edge,,7,m9\nadd_edge,,7,9\nadd_edge,,7,09\n")
+    sources = plan_sources(find_sources([str(tmp_path)]), {}, TopicReading("earliest", False, ClientProperties()))
+    parser = Parser(Features(2), events_map=events_map)
+    decide_kinds(sources, parser)
+    tell_other_ids(sources, parser)
+    said = (
+        "2 of its first 4 rows will be rejected, as row 1: dst: expected an integer like the job's other ids, got the"
+    )
+    assert f"a.csv: {said} string 'm9'; --id-type string takes numbers and texts" in capsys.readouterr().err
+    tell_other_ids(sources, Parser(Features(2), "string", events_map=events_map))
+    assert capsys.readouterr().err == ""

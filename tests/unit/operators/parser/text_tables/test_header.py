@@ -38,6 +38,7 @@ def test_names_of_columns(tmp_path: Path, name: str, data: bytes, names: tuple[s
         ("a.tsv", b"add_edge\t1\tu2\n", "its first row is data (add_edge, 1, u2); .* such as op\tsrc\tdst"),
         ("a.csv", b"op;src;dst\n", "one column, 'op;src;dst', with ';' in it; expected columns between ',' (.csv) or"),
         ("a.tsv", b"op,src,dst\n", "with ',' in it"),
+        ("a.csv", b"a," * 70_000, "expected at most 65,536 columns, got 70,001"),
         ("a.csv", b"op,src,src\n", "two columns are named src"),
         ("a.csv", b"op,caf\xe9\n", "its first row is not UTF-8"),
         ("a.csv", b'"op,id\nadd_vertex,1\n', "its first row does not end within"),
