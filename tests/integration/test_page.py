@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from freshet.job.folder import run_file
+from freshet.job.machine.ports import server_port
+from freshet.job.serving.doors.answering import Answering, Doors
 from tests.support.runs.jobs import Job, make_input
 from tests.support.serving.browser import DESK, PHONE, Visit, axe_source, browsing, chromium, visiting
+from tests.support.serving.served import Served
 from tests.support.serving.server import Server
 
 pytestmark = [
@@ -111,12 +117,11 @@ def test_what_the_page_shows(running: str, browser: Any) -> None:
         page = visit.page
         page.get_by_role("heading", name="payments").wait_for()
         page.get_by_text("running", exact=True).wait_for()
-        for title in ("Freshness", "Throughput", "Lag", "Reads"):
+        for title in ("Freshness", "Throughput", "Rows", "Lag", "Rejected", "Reads"):
             figure = page.get_by_role("figure").filter(has=page.get_by_role("heading", name=title))
             assert figure.locator("canvas").count() == 1
             assert "throughout" in figure.inner_text() or "in the last" in figure.inner_text()
         page.get_by_role("row", name="x: expected 6 numbers").wait_for()
-        page.get_by_text("The newest 2, as they came").click()
         page.get_by_text("not JSON <script>alert(1)</script>").wait_for()
         assert page.get_by_role("region", name="Operators by busy share").get_by_role("row").count() > 3
         # by the keyboard alone: to a vertex that was named, and on to its nearest one
@@ -187,3 +192,45 @@ def test_the_browser_is_told_what_it_may_do(running: str, browser: Any) -> None:
         )
         assert refused
         assert len(visit.complaints) == 1
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a server in this process, and the folder of its job, whose state a test sets."""
+    one = Served(tmp_path_factory.mktemp("states") / "O", "int")
+    try:
+        doors = Doors("127.0.0.1", (server_port(),), server_port(), (), None, None)
+        answering = Answering(doors, 0, one.lookup, one.health)
+        answering.start()
+        yield f"http://127.0.0.1:{doors.http_port}", one.hand.out
+        answering.stop()
+    finally:
+        one.close()
+
+
+def test_a_job_that_does_not_run_says_what_to_do(by_hand: tuple[str, Path], browser: Any) -> None:
+    base, out = by_hand
+    run_file.update_run(out, runtime="local", started_ms=1, parts=2)
+    gone = {"host": socket.gethostname(), "pids": {"client": 2**22 - 1}}
+    states = {
+        "stopped": ({"state": run_file.STOPPED}, "goes on"),
+        "ended": ({"state": run_file.FINISHED}, "Its rows are final"),
+        "failed": ({"state": run_file.FAILED, "error": "EventFileError: no such file"}, "EventFileError: no such file"),
+        "lost": ({"state": run_file.RUNNING, **gone}, "is gone (killed?)"),
+    }
+    with visiting(browser, base) as visit:
+        visit.open("/")
+        for state, (told, text) in states.items():
+            run_file.update_run(out, **told)
+            visit.page.get_by_text(state, exact=True).wait_for()
+            visit.page.get_by_text(text).first.wait_for()
+            visit.page.get_by_text("freshet run --resume latest").first.wait_for()
+        assert not visit.complaints
+        (out / "job").rename(out / "elsewhere")
+        visit.page.reload()
+        visit.page.get_by_text("No job is here.").wait_for()
+        for title in ("Epochs", "Behind", "Reads"):
+            visit.page.get_by_role("heading", name=title, exact=True).wait_for()
+        visit.page.wait_for_timeout(2500)
+        assert not visit.complaints
+        assert visit.overflow() <= 0

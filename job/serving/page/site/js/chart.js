@@ -27,7 +27,13 @@ function columns(samples, series) {
   return found;
 }
 
-function options(series, format, width) {
+function heights(log) {
+  // The vertical scale: from 0, or by powers of ten where values are far apart.
+  if (log) return { distr: 3, range: (_, least, most) => window.uPlot.rangeLog(least ?? 1, most ?? 100, 10, false) };
+  return { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] };
+}
+
+function options(series, format, log, width) {
   const grid = { stroke: style("--grid"), width: 1 };
   const axis = { stroke: style("--muted"), font: FONT, grid, ticks: { show: false } };
   return {
@@ -37,11 +43,11 @@ function options(series, format, width) {
     cursor: { sync: { key: "hour" }, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
       x: { time: true, range: (_, least, most) => [Math.min(least ?? 0, (most ?? 0) - LEAST_S), most ?? 1] },
-      y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] },
+      y: heights(log),
     },
     axes: [
       { ...axis, size: 26, space: 70, values: (_, splits) => splits.map((at) => clock(at * 1000).slice(0, 5)), incrs: [60, 120, 300, 600, 900, 1800] },
-      { ...axis, size: 62, space: 36, values: (_, splits) => splits.map(format) },
+      { ...axis, size: 62, space: 36, values: (_, splits) => splits.map((value) => (value === null ? null : format(value))) },
     ],
     series: [{}, ...series.map((one) => ({
       label: one.label, stroke: style(one.color), width: 1.75, spanGaps: false, points: { show: false },
@@ -66,7 +72,7 @@ export function words(samples, series, format) {
   }).join(" ");
 }
 
-export function Chart({ title, about, samples, series, format }) {
+export function Chart({ title, about, samples, series, format, log = false }) {
   const box = useRef(null);
   const plot = useRef(null);
   const dark = useTheme();
@@ -74,7 +80,7 @@ export function Chart({ title, about, samples, series, format }) {
   const data = useMemo(() => columns(samples, series), [samples]);
 
   useEffect(() => {
-    const made = options(series, format, box.current.clientWidth);
+    const made = options(series, format, log, box.current.clientWidth);
     made.hooks = { setCursor: [(one) => setUnder(one.cursor.idx ?? null)] };
     plot.current = new window.uPlot(made, data, box.current);
     const sized = new ResizeObserver(([{ contentRect }]) => {

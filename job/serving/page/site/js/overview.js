@@ -54,7 +54,8 @@ function jobTiles(status, samples) {
     <${Tile} name="Rejected" value=${whole(status.rejected)} tone=${status.rejected ? "warn" : ""} about=${status.events ? `${(100 * status.rejected / status.events).toPrecision(2)} % of events` : ""} />
     <${Tile} name="Vertices" value=${whole(status.vertices)} about=${`${whole(status.rows)} rows written`} />
     <${Tile} name="Checkpoint" value=${missing(status.checkpoint_age_s) ? "none yet" : duration(status.checkpoint_age_s)}
-      about=${missing(status.checkpoint_age_s) ? "" : "age of the newest"} />`;
+      about=${missing(status.checkpoint_age_s) ? "" : "age of the newest"} />
+    <${Tile} name="Reads" value=${short(newest(samples, "reads_per_s"))} unit="a second" about="answered by this server" />`;
 }
 
 function serverTiles(health, samples) {
@@ -100,17 +101,18 @@ const seconds = (value) => (missing(value) ? NONE : `${value.toFixed(value < 10 
 function JobCharts({ samples }) {
   return html`
     <${Chart} title="Freshness" about="From the arrival of an event until others can read its rows." samples=${samples}
-      format=${millis} series=${[
+      format=${millis} log series=${[
         { label: "99 %", color: "--line-b", of: (one) => one.freshness_ms_p99 },
         { label: "median", color: "--line-a", of: (one) => one.freshness_ms_p50, fill: true },
       ]} />
-    <${Chart} title="Throughput" about="Events read, and rows written that changed by them." samples=${samples}
-      format=${perSecond} series=${[
-        { label: "rows", color: "--line-b", of: (one) => one.rows_per_s },
-        { label: "events", color: "--line-a", of: (one) => one.events_per_s, fill: true },
-      ]} />
+    <${Chart} title="Throughput" about="Events read." samples=${samples} format=${perSecond}
+      series=${[{ label: "events", color: "--line-a", of: (one) => one.events_per_s, fill: true }]} />
+    <${Chart} title="Rows" about="Rows of vertices that changed." samples=${samples} format=${perSecond}
+      series=${[{ label: "rows", color: "--line-a", of: (one) => one.rows_per_s, fill: true }]} />
     <${Chart} title="Lag" about="Records of the input that are not read yet." samples=${samples}
       format=${short} series=${[{ label: "records", color: "--line-a", of: (one) => one.lag, fill: true }]} />
+    <${Chart} title="Rejected" about="Records rejected since the job began." samples=${samples} format=${whole}
+      series=${[{ label: "records", color: "--line-b", of: (one) => one.rejected, fill: true }]} />
     <${Chart} title="Reads" about="Lookups, neighbours and scores that this server answered." samples=${samples}
       format=${perSecond} series=${[{ label: "reads", color: "--line-a", of: (one) => one.reads_per_s, fill: true }]} />`;
 }

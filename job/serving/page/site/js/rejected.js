@@ -2,16 +2,33 @@
 import { percent, plural, whole } from "./format.js";
 import { html } from "./ui.js";
 
+const OPEN = 3; // examples that are shown at once
+
 function Letter({ letter }) {
   const raw = letter.raw ?? letter.raw_base64 ?? "";
   const length = letter.raw_length ?? letter.raw_base64_length;
   return html`
     <li>
       <p><strong>${letter.error}</strong></p>
-      <p class="muted">${letter.source}, partition ${letter.partition}, record ${whole(letter.offset)}${letter.records ? `, and ${plural(letter.records - 1, "more")}` : ""}</p>
+      <p class="muted">${letter.source}, partition ${letter.partition}, record ${whole(letter.offset)}${letter.records ? `, and ${plural(letter.records - 1, "more", "more")}` : ""}</p>
       <pre tabindex="0">${raw}${length ? `\n… ${whole(length)} characters in all` : ""}</pre>
       ${letter.raw_base64 !== undefined && html`<p class="muted">In base64: it is no UTF-8.</p>`}
     </li>`;
+}
+
+function Newest({ rejected }) {
+  const first = rejected.letters.slice(0, OPEN);
+  const others = rejected.letters.slice(OPEN);
+  const dropped = rejected.dropped ? `; ${plural(rejected.dropped, "older one is", "older ones are")} in no file any more` : "";
+  const listed = (letters) => html`<ol class="letters">${letters.map((letter) => html`
+    <${Letter} key=${`${letter.source}/${letter.partition}/${letter.offset}`} letter=${letter} />`)}</ol>`;
+  return html`
+    <div class="card">
+      <h3>The newest, as they came</h3>
+      <p class="muted">From ${rejected.file}${dropped}.</p>
+      ${listed(first)}
+      ${others.length > 0 && html`<details><summary>${plural(others.length, "more", "more")}</summary>${listed(others)}</details>`}
+    </div>`;
 }
 
 export function Rejected({ status, rejected, why, lately, span }) {
@@ -36,11 +53,6 @@ export function Rejected({ status, rejected, why, lately, span }) {
         </table>
       </div>
       ${why && html`<p class="sub">Examples: ${why}</p>`}
-      ${rejected && rejected.letters.length > 0 && html`
-        <details class="card">
-          <summary>The newest ${rejected.letters.length}, as they came</summary>
-          <p class="muted">From ${rejected.file}${rejected.dropped ? `; ${plural(rejected.dropped, "older one is", "older ones are")} in no file any more` : ""}.</p>
-          <ol class="letters">${rejected.letters.map((letter) => html`<${Letter} key=${`${letter.source}/${letter.partition}/${letter.offset}`} letter=${letter} />`)}</ol>
-        </details>`}
+      ${rejected && rejected.letters.length > 0 && html`<${Newest} rejected=${rejected} />`}
     </section>`;
 }
