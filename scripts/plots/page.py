@@ -151,6 +151,9 @@ def streaming(folder: Path, topic: str, how: tuple[str, ...], kinds: tuple[str, 
             told = server.start("--workers", "2", "--wait", "300s", *(("--kind", ",".join(kinds)) if kinds else ()))
             processes.append(produced("events.jsonl", "--rate", RATE))
             yield f"http://{told['http']}"
+        except BaseException:
+            print((folder / "log").read_text(), server.log(), sep="\n", file=sys.stderr)
+            raise
         finally:
             server.end()
             for one in processes[::-1]:

@@ -24,6 +24,7 @@ from tests.unit.test_imports import FOLDERS, ROOT, package_files
 pytestmark = pytest.mark.slow
 PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
+DATA |= {f"freshet/{one.relative_to(ROOT)}" for one in (ROOT / "job/serving/page/site").rglob("*") if one.is_file()}
 JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
 DATA |= {f"freshet/job/kafka/{name}.java" for name in JAVA} | {"freshet/job/options/flink_options.json"}
 DATA |= {f"freshet/job/machine/{name}.java" for name in ("UnixSystem", "WriteClasses")}

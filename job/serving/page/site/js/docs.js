@@ -20,11 +20,22 @@ function operationsOf(api) {
   return [found.filter((one) => !one.about.deprecated), found.filter((one) => one.about.deprecated)];
 }
 
+function groupsOf(operations) {
+  // By tag, in the order in which tags come first.
+  const found = new Map();
+  for (const one of operations) {
+    const tag = one.about.tags?.[0] ?? "";
+    found.set(tag, [...(found.get(tag) ?? []), one]);
+  }
+  return [...found];
+}
+
 function Contents({ operations }) {
   return html`
-    <nav class="contents card" aria-label="Operations">
-      <ul>${operations.map(({ path, method, about }) => html`
-        <li key=${method + path}><a href=${`#${about.operationId}`}><span class=${`method ${method}`}>${method.toUpperCase()}</span> ${path}</a></li>`)}</ul>
+    <nav class="contents card" aria-label="Operations">${groupsOf(operations).map(([tag, ones]) => html`
+      ${tag && html`<h2>${tag}</h2>`}
+      <ul>${ones.map(({ path, method, about }) => html`
+        <li key=${method + path}><a href=${`#${about.operationId}`}><span class=${`method ${method}`}>${method.toUpperCase()}</span> ${path}</a></li>`)}</ul>`)}
     </nav>`;
 }
 

@@ -14,9 +14,8 @@ export const linkTo = (id, kind) => `#/vertex?${new URLSearchParams(kind ? { kin
 const number = (value) => (missing(value) ? NONE : Number(value).toPrecision(4));
 
 async function neighboursOf(id, kind) {
-  const asked = { id, k: NEIGHBOURS + 1, metric: "cosine", ids_as: "string" };
-  const { found } = await post("v1/nearest", kind ? { ...asked, kind } : asked);
-  return found.filter((one) => one.id !== id).slice(0, NEIGHBOURS);
+  const asked = { id, k: NEIGHBOURS, metric: "cosine", exclude_self: true, ids_as: "string" };
+  return (await post("v1/nearest", kind ? { ...asked, kind } : asked)).found;
 }
 
 async function rowOf(id, kind) {
