@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from freshet.gnn.model import save_model
 from freshet.job.dev.broker import start_broker
 from freshet.job.dev.script import unwind_at_signals
+from freshet.job.folder.layout import IMAGE_DONE
 from tests.support.graphs.kinds import kinds_model, relation, sage_everywhere
 from tests.support.graphs.models import conv, make_model
 from tests.support.runs.jobs import FRESHET, ROOT
@@ -34,6 +35,7 @@ from tests.support.serving.server import Server
 PICTURES = ROOT / "docs" / "guide" / "pictures"
 BYTES_MAX = 300_000
 RATE = 1000
+BEGIN_S = 900.0
 WIDTH, GROUPS, CLASSES = 16, 6, 6
 ACCOUNTS, USERS, ITEMS = 5000, 3000, 1200
 BAD = (
@@ -148,7 +150,10 @@ def streaming(folder: Path, topic: str, how: tuple[str, ...], kinds: tuple[str, 
         try:
             processes[0].wait(120)
             processes.append(started(*run, "--latency-target", "100ms", *how))
-            told = server.start("--workers", "2", "--wait", "300s", *(("--kind", ",".join(kinds)) if kinds else ()))
+            begins = time.monotonic() + BEGIN_S
+            while not (folder / "out" / IMAGE_DONE).exists() and time.monotonic() < begins:
+                time.sleep(0.5)  # it may compile kernels first
+            told = server.start("--workers", "2", *(("--kind", ",".join(kinds)) if kinds else ()))
             processes.append(produced("events.jsonl", "--rate", RATE))
             yield f"http://{told['http']}"
         except BaseException:
