@@ -14,11 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -26,6 +28,7 @@ from freshet.gnn.model import save_model
 from freshet.job.dev.broker import start_broker
 from freshet.job.dev.script import unwind_at_signals
 from freshet.job.folder.layout import IMAGE_DONE
+from freshet.job.lifecycle.summary import progress
 from tests.support.graphs.kinds import kinds_model, relation, sage_everywhere
 from tests.support.graphs.models import conv, make_model
 from tests.support.runs.jobs import FRESHET, ROOT
@@ -154,6 +157,8 @@ def streaming(folder: Path, topic: str, how: tuple[str, ...], kinds: tuple[str, 
             while not (folder / "out" / IMAGE_DONE).exists() and time.monotonic() < begins:
                 time.sleep(0.5)  # it may compile kernels first
             told = server.start("--workers", "2", *(("--kind", ",".join(kinds)) if kinds else ()))
+            while not progress(folder / "out")["events"] and time.monotonic() < begins:
+                time.sleep(0.5)
             processes.append(produced("events.jsonl", "--rate", RATE))
             yield f"http://{told['http']}"
         except BaseException:
@@ -191,7 +196,8 @@ def draw(address: str, out: Path, name: str, chosen: str) -> None:
 
 def keep(visit: Any, path: Path, **how: Any) -> None:
     """Write a picture of a page that is as it should be."""
-    visit.page.screenshot(path=path, **how)
+    raw = visit.page.screenshot(**how)
+    Image.open(BytesIO(raw)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     wrong = [*visit.complaints, *visit.elsewhere]
     if wrong or visit.overflow() > 0 or path.stat().st_size > BYTES_MAX:
         sys.exit(f"{path}: {wrong}, wider by {visit.overflow()} px, {path.stat().st_size:,} bytes")
