@@ -39,6 +39,7 @@ FIGURES = {
 }
 STATE = "state"
 _COLUMNS = {name: column for column, name in enumerate((*FIGURES, STATE))}
+_NUMBERS = {state: number for number, state in enumerate(STATES)}
 _WORD = 8
 
 
@@ -61,7 +62,7 @@ class History:
         row = np.full(len(_COLUMNS), np.nan)
         for name, value in sample.items():
             if value is not None:
-                row[_COLUMNS[name]] = STATES.index(value) if name == STATE else value
+                row[_COLUMNS[name]] = _NUMBERS.get(value, np.nan) if name == STATE else value
         count = int(self._count[0])
         self._ring[count % len(self._ring)] = row
         self._count[0] = count + 1

@@ -14,6 +14,7 @@ from freshet.job.serving.bounds.calls import OTHER, Calls
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.history import STATE, History
 from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.place import say_once
 from freshet.job.serving.view.job_here import out_of
 from freshet.operators.telemetry.load import Window
 
@@ -72,7 +73,10 @@ class Sampler:
     def _run(self) -> None:
         due_s = time.monotonic()
         while not self._stop.wait(max(0.0, due_s - time.monotonic())):
-            self.take()
+            try:
+                self.take()
+            except Exception as error:  # the next one may do
+                say_once(f"a sample for /v1/history is left out: {type(error).__name__}: {error}")
             due_s = max(due_s + EVERY_S, time.monotonic())  # after a pause there is one sample, not many
 
 

@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from freshet.errors import FreshetError
 from freshet.job.folder.layout import SAVED_JOB
 from freshet.job.serving.bounds.forms import HistorySince, Nothing, OneEpochOf, Rejected
+from freshet.job.serving.doors.http_front import as_json
 from freshet.job.serving.doors.routes.asking import json_answer, query
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.errors import NotReadyError
 from freshet.job.serving.protocol.wanted import ROW
+from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.history import FIGURES, SECONDS, STATES
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.place import read_server
@@ -30,6 +32,7 @@ from freshet.version import __version__
 if TYPE_CHECKING:
     from freshet.state.served.reader import TableReader
 
+_HOUR_BYTES = 8 << 20  # of samples as Python has them, and as JSON
 _SOME = 8  # ids that are shown to begin with
 
 _FIGURES: dict[str, Any] = {
@@ -167,8 +170,13 @@ def _add_server(routes: Routes) -> None:
         With `since_ms` only what came later, for clients that ask again.
         """
         asked = query(HistorySince, request)
-        samples = await asyncio.to_thread(health.history.since, asked.since_ms)
-        return json_answer({"every_s": EVERY_S, "seconds": SECONDS, "samples": samples})
+        held = lookup.budget.hold(_HOUR_BYTES, "the samples of the last hour")
+        try:
+            body = await asyncio.to_thread(_hour, health, asked.since_ms)
+        except BaseException:
+            held.release()
+            raise
+        return routes.apart.answer(iter([body]), len(body), held)
 
     @routes.get("/server", name="get_server", answer=ServerHere, before=False)
     async def server(request: Request) -> Response:
@@ -184,6 +192,10 @@ def _add_server(routes: Routes) -> None:
         [times] = await asyncio.to_thread(one.times_of_epochs, one.served, np.array([asked.epoch]))
         arrived_ms, event_ts = (None if time == NO_TIME else time for time in times.tolist())
         return json_answer({"epoch": asked.epoch, "arrived_ms": arrived_ms, "event_ts": event_ts})
+
+
+def _hour(health: Health, since_ms: int) -> bytes:
+    return as_json({"every_s": EVERY_S, "seconds": SECONDS, "samples": health.history.since(since_ms)})
 
 
 def _server(lookup: Lookup) -> dict[str, Any]:

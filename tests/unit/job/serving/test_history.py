@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from freshet.job.serving.bounds.calls import LOOKUP, begin
 from freshet.job.serving.tables.history import FIGURES, SECONDS, History, shared_history, size_of
+from freshet.job.serving.view import sampler as sampler_module
 from freshet.job.serving.view.sampler import Sampler
 from tests.support.serving.served import Served
 
@@ -30,6 +32,12 @@ def test_samples_come_back_with_their_types() -> None:
     assert (sample["state"], sample["lag"]) == ("running", None)
     assert type(sample["epoch"]) is int
     json.dumps(sample, allow_nan=False)
+
+
+def test_a_state_of_a_later_version_is_none() -> None:
+    history = History()
+    history.add({"time_ms": 1, "state": "asleep"})
+    assert history.since()[0]["state"] is None
 
 
 @pytest.mark.parametrize("count", [4, 5, 6, 23])
@@ -84,6 +92,30 @@ def test_a_sample_of_a_job_and_its_server(served: Served) -> None:
     assert last["freshness_ms_p50"] > 0
     assert last["rejected"] == 0
     assert last["generation"] is None
+
+
+def test_a_sample_that_fails_is_said_once_and_the_next_one_comes(
+    served: Served, monkeypatch: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sampler = Sampler(served.lookup, served.health)
+    taken, before = threading.Event(), len(served.health.history.since())
+    calls = iter([OSError("no"), OSError("no")])
+
+    def figures() -> dict[str, Any]:
+        if (error := next(calls, None)) is not None:
+            raise error
+        taken.set()
+        return {}
+
+    monkeypatch.setattr(served.health, "figures", figures)
+    monkeypatch.setattr(sampler_module, "EVERY_S", 0.01)
+    sampler.start()
+    assert taken.wait(60)
+    sampler.stop()
+    assert capfd.readouterr().err.count("a sample for /v1/history is left out: OSError: no") == 1
+    deadline = time.monotonic() + 60
+    while len(served.health.history.since()) == before:
+        assert time.monotonic() < deadline
 
 
 def test_without_a_job_the_server_still_has_its_own_figures(served: Served, tmp_path: Path, monkeypatch: Any) -> None:
