@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from freshet.operators.parser.event_files import EventFile
+from freshet.schema import WEIGHT
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
@@ -98,7 +99,7 @@ def from_text(record: Mapping[str, Any], id_type: type | None, key_name: str, ed
     found = dict(record)
     for name in ("x", "attr"):
         found[name] = _numbers(found.get(name))
-    found["weight"] = _number(found.get("weight"))
+    found[WEIGHT] = _number(found.get(WEIGHT))
     found["ts"] = _time(found.get("ts"))
     ids: dict[str, Any] = {name: _whole(found[name]) for name in ("id", "src", "dst") if name in found}
     used = ("src", "dst") if str(found.get("op")).endswith("_edge") else ("id",)

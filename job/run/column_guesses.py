@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from freshet.operators.parser.rules import FIELDS, KIND_FIELDS
 from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_NAMES
+from freshet.schema import ATTR, WEIGHT
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VECTOR = re.compile(r"(?:x|f|feat|feature|features|emb|embedding|dim|v)[_.]?\[?[0-9]+\]?", re.IGNORECASE)
@@ -22,7 +23,7 @@ _NAMES = {
     "tonode targetnode tail node2 id2 v namedest txid2 itemid merchantid product seller object toaccount toaddress "
     "movie movieid post postid end",
     "id": "node nodeid vertex vertexid nid entity entityid",
-    "weight": "w amount value score rating strength count quantity price total",
+    WEIGHT: "w amount value score rating strength count quantity price total",
     "ts": "timestamp time datetime date eventtime createdat createdtime t at when",
     "type": "edgetype relation rel relationship predicate etype",
     "x": "features feature feat embedding vector",
@@ -70,7 +71,8 @@ def proposed_map(columns: Sequence[str]) -> dict[str, str]:
             found[end] = rest.pop(0)
     op = "op" if "op" in there else found.get("op")
     made = {"op": _path(op) if op else f"`{OP_NAMES[OP_ADD_VERTEX if is_vertex else OP_ADD_EDGE]}`"}
-    fields = ("id", "x", "ts") if is_vertex else ("src", "dst", "weight", "type", "attr", "ts")
+    others = ("src", "dst", "type", WEIGHT, ATTR) if is_vertex else ("id", "x")
+    fields = [name for name in FIELDS if name not in others]
     for field in FIELDS if op else fields:
         if field != "op" and (name := field if field in there else found.get(field)) is not None:
             made[field] = _path(name)

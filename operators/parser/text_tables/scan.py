@@ -17,7 +17,7 @@ from freshet.operators.parser.partitions import EventFileError
 from freshet.operators.parser.streams import open_stream
 
 ROW_BYTES_MAX = 16 << 20  # more are a quote that is never closed
-_WINDOW_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 20
 
 _ROW, _FIELD, _PLAIN, _QUOTED, _QUOTE, _CR = range(6)  # before a row, before a field, in it; behind a quote, or CR
 _N, _R, _Q = np.frombuffer(b'\n\r"', np.uint8).tolist()
@@ -82,7 +82,7 @@ def row_ends(path: str, name: str, delimiter: str) -> Iterator[np.ndarray]:
     """
     scanner, last, rows = RowScanner(delimiter), 0, -1
     with closing(open_stream(path)) as stream:
-        while data := stream.read(_WINDOW_BYTES):
+        while data := stream.read(WINDOW_BYTES):
             ends, _ = scanner.add(data if scanner.size else blank_bom(data))
             if len(ends):
                 last, rows = int(ends[-1]), rows + len(ends)

@@ -53,7 +53,7 @@ def test_a_quote_that_is_never_closed_is_refused_by_its_row(
     with pytest.raises(EventFileError, match=r"row 1 \(of byte 19 on\) has a quoted field that does not end; expected"):
         plan_chunks([str(path)])
     monkeypatch.setattr(scan, "ROW_BYTES_MAX", 100)
-    monkeypatch.setattr(scan, "_WINDOW_BYTES", 50)
+    monkeypatch.setattr(scan, "WINDOW_BYTES", 50)
     with pytest.raises(EventFileError, match=r"row 1 .* does not end within 0 MiB"):
         plan_chunks([str(path)])
     path.write_bytes(gzip.compress(data)[:-9] if packed else b"op,id\n" + b"x" * 200)
