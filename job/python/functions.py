@@ -56,6 +56,7 @@ def run(*, detach: bool | None = None, **options: Any) -> RunHandle:
     except KeyboardInterrupt:
         process.end()
         raise
+    given.forget(folder)
     if process.code not in (None, 0, EXIT_CHECK_FAILED):
         process.result()
     return handle

@@ -59,6 +59,10 @@ class PythonOptions:
         write_whole(folder / _FILE, yaml.safe_dump(options).encode(), synced=False)
         return [*self.words, f"--config={folder / _FILE}"]
 
+    def forget(self, folder: Path) -> None:
+        """Remove the file that `arguments` has written, once it is read: there may be secrets in it."""
+        (folder / _FILE).unlink(missing_ok=True)
+
 
 def options_of(given: Mapping[str, Any]) -> PythonOptions:
     """Return the options of keywords.

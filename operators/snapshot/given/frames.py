@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from freshet.operators.parser.arrow.arrays import is_list, one_array, usual_array
+from freshet.operators.parser.arrow.arrays import is_list, is_number, one_array, usual_array
 from freshet.operators.parser.keys import KEY_FIELD
 from freshet.operators.snapshot.given.columns import (
     ids_of,
@@ -133,13 +133,21 @@ def left_out(frame: Frame, columns: Named, known: Sequence[str]) -> list[str]:
     return [name for name in frame.names if name not in used | silenced]
 
 
-def refuse_unknown(columns: Any, known: Sequence[str]) -> None:
+def mapping_of(columns: Any) -> Named:
+    """Return the names of columns as they were given.
+
+    Raises: SnapshotError for what is no mapping.
+    """
+    if not isinstance(columns, Mapping):
+        refuse(f"columns: expected a mapping such as {{'src': 'payer'}}, got {type(columns).__name__}", "columns")
+    return columns
+
+
+def refuse_unknown(columns: Named, known: Sequence[str]) -> None:
     """Check that names of columns are given for columns that a snapshot has.
 
     Raises: SnapshotError otherwise.
     """
-    if not isinstance(columns, Mapping):
-        refuse(f"columns: expected a mapping such as {{'src': 'payer'}}, got {type(columns).__name__}", "columns")
     for name, of in columns.items():
         if name not in known:
             turned = isinstance(of, str) and of in known
@@ -214,6 +222,10 @@ def _numbers(frame: Frame, of: Any, is_named: bool, *, several: bool) -> tuple[n
     """
     if isinstance(of, str):
         column, where = frame.read(of), f"{frame.where}: {of}"
+        if not is_named and is_number(column.type):
+            refuse(
+                f"{where}: expected lists of numbers, got {column.type}; one column is {{{of!r}: [{of!r}]}}", "columns"
+            )
         if is_list(column.type) or not is_named:
             if several:
                 return lists_of(column, where)

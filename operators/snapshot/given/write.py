@@ -109,7 +109,7 @@ def write_snapshot(
     Raises:
         SnapshotError: what was given can't be a snapshot; the message names the column and the row.
     """
-    columns = {} if columns is None else columns
+    columns = {} if columns is None else frames.mapping_of(columns)
     if folder is None:
         refuse("folder: missing; give the folder to write", "folder")
     target = Path(folder)

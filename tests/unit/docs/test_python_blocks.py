@@ -99,6 +99,7 @@ def test_every_statement_runs(
                 one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_are_a_program(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch_geometric")

@@ -167,6 +167,11 @@ def test_kinds_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         ({"user": users.assign(kind="user")}, {"knows": edges}, "the frame is of the kind user"),
         ({}, edges, "vertices: expected a frame, or a frame for each kind, got an empty mapping"),
         (None, edges, "vertices: missing"),
+        (
+            users.assign(x=[1.0, 2.0]),
+            edges,
+            "vertices: x: expected lists of numbers, got double; one column is {'x': ['x']}",
+        ),
         ([1, 2], edges, "vertices: expected a frame of pandas or polars or an Arrow table, got list"),
     ]
     for vertices, links, message in wrong:
@@ -174,6 +179,12 @@ def test_kinds_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
             write_snapshot(vertices=vertices, edges=links, folder=tmp_path / "S")
         assert message in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_columns_are_a_mapping(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="columns: expected a mapping such as") as caught:
+        write_snapshot(frames(), tmp_path / "S", columns=["src"])  # type: ignore[arg-type]
+    assert caught.value.option == "columns"
 
 
 def test_what_is_left_out_or_held_once_is_warned_of(tmp_path: Path) -> None:
