@@ -23,6 +23,7 @@ LISTS_MAX = 4096
 _SAMPLES_OF_EACH = 40  # rows that a centroid is made of, at most
 _ROUNDS = 8
 _SEED = 7
+_EVEN, _EVEN_FROM = 16, 48
 _SLOTS_AT_ONCE = 4096
 
 
@@ -74,14 +75,22 @@ class InvertedLists:
 
     def best_lists(self, vector: np.ndarray, probes: int, at_least: int) -> np.ndarray:
         """Return the lists to look through for a vector: as many as `probes`, more until they have `at_least` slots."""
+        order = self._order(vector)
+        enough = int(np.searchsorted(np.cumsum(self._blocks.size[order]), at_least)) + 1
+        return order[: max(probes, enough)]
+
+    def ranks(self, vector: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Return the place of the list of each slot in the order in which they are looked through for a vector."""
+        ranks = np.argsort(self._order(vector))
+        return ranks[self._blocks.owner[self._blocks.home[slots] // BLOCK]]
+
+    def _order(self, vector: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             promise = self.centroids @ vector + self._assigning[0].bias
             if self.metric == DOT:
                 promise *= self._blocks.reach
         promise[~np.isfinite(promise)] = -np.inf
-        order = np.argsort(-promise, kind="stable")
-        enough = int(np.searchsorted(np.cumsum(self._blocks.size[order]), at_least)) + 1
-        return order[: max(probes, enough)]
+        return np.argsort(-promise, kind="stable")
 
     def slots_in(self, lists: np.ndarray) -> np.ndarray:
         """Return the slots of these lists, list by list."""
@@ -91,8 +100,9 @@ class InvertedLists:
 
 
 def lists_for(rows: int) -> int:
-    """Return the number of lists for this number of rows."""
-    return int(min(LISTS_MAX, max(1, round(rows**0.5))))
+    """Return the number of lists for this number of rows; many are a multiple of 16, for the processor's sake."""
+    found = min(LISTS_MAX, max(1, round(rows**0.5)))
+    return found if found < _EVEN_FROM else _EVEN * round(found / _EVEN)
 
 
 def trained(table: TableReader, metric: int, between: Callable[[], None] = lambda: None) -> np.ndarray:
@@ -141,13 +151,13 @@ def _k_means(
 
 
 def _assigning(centroids: np.ndarray, metric: int) -> tuple[Centroids, np.ndarray, np.ndarray]:
-    """Return the centroids for kernels, and scratch: a row, and a sum of each list."""
+    """Return the centroids for kernels, and scratch: two rows, and their sums for each list."""
     bias = np.zeros(len(centroids))
     if metric == EUCLIDEAN:
         bias = -0.5 * np.einsum("ij,ij->i", centroids, centroids, dtype=np.float64)
     with np.errstate(over="ignore"):  # nothing is near to such a centroid
         of_kernels = Centroids(np.ascontiguousarray(centroids.T), bias.astype(np.float32))
-    return of_kernels, np.empty((1, centroids.shape[1]), np.float32), np.empty(len(centroids), np.float32)
+    return of_kernels, np.zeros((2, centroids.shape[1]), np.float32), np.empty((2, len(centroids)), np.float32)
 
 
 def _directions(rows: np.ndarray) -> np.ndarray:

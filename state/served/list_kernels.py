@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.kernels.kernel import apart, kernel, summed
+from freshet.kernels.kernel import apart, fused, kernel, summed
 from freshet.state.served.read_kernels import ABSENT, ask_for, read_slot
 
 BLOCK = 64
@@ -89,35 +89,54 @@ def put_in(blocks: Blocks, slot: int, to: int) -> None:
 
 
 @summed
-def _length(row: np.ndarray) -> np.float64:
+def _length(rows: np.ndarray, at: int) -> np.float64:
     found = np.float64(0)
-    for k in range(row.shape[1]):
-        found += np.float64(row[0, k]) * np.float64(row[0, k])
+    for k in range(rows.shape[1]):
+        found += np.float64(rows[at, k]) * np.float64(rows[at, k])
     return np.sqrt(found)
 
 
-@apart
-def nearest_list(row: np.ndarray, centroids: Centroids, sums: np.ndarray) -> int:
-    """Return the list of a row; the first where none is best. `sums` is scratch, as long as there are lists.
+@fused
+def compare_two(rows: np.ndarray, centroids: Centroids, sums: np.ndarray) -> None:
+    """Take x . c + bias of two rows and all centroids.
 
-    Four numbers of the row at a time: each sum is loaded and stored once for four products.
+    Two rows and four of their numbers at a time: a centroid is loaded once for both, a sum once for four products. The
+    order of the products is fixed, so that a row has the same sums beside whichever other one.
+
+    Shapes: rows (2, width), sums (2, lists) float32
     """
-    lists, columns, width = len(sums), centroids.columns, row.shape[1]
+    lists, columns, width = sums.shape[1], centroids.columns, rows.shape[1]
+    first, second, bias = sums[0], sums[1], centroids.bias
     for j in range(lists):
-        sums[j] = centroids.bias[j]
+        first[j] = bias[j]
+        second[j] = bias[j]
     for k in range(0, width - width % _FOUR, _FOUR):
-        a, b, c, d = row[0, k], row[0, k + 1], row[0, k + 2], row[0, k + 3]
+        a, b, c, d = rows[0, k], rows[0, k + 1], rows[0, k + 2], rows[0, k + 3]
+        e, f, g, h = rows[1, k], rows[1, k + 1], rows[1, k + 2], rows[1, k + 3]
         one, two, three, four = columns[k], columns[k + 1], columns[k + 2], columns[k + 3]
         for j in range(lists):
-            sums[j] += a * one[j] + b * two[j] + c * three[j] + d * four[j]
+            here = first[j] + a * one[j]
+            here = here + b * two[j]
+            here = here + c * three[j]
+            first[j] = here + d * four[j]
+            here = second[j] + e * one[j]
+            here = here + f * two[j]
+            here = here + g * three[j]
+            second[j] = here + h * four[j]
     for k in range(width - width % _FOUR, width):
-        a, one = row[0, k], columns[k]
+        a, e, one = rows[0, k], rows[1, k], columns[k]
         for j in range(lists):
-            sums[j] += a * one[j]
-    found, best = 0, np.float32(-np.inf)
-    for j in range(lists):
-        if sums[j] > best:
-            found, best = j, sums[j]
+            first[j] = first[j] + a * one[j]
+            second[j] = second[j] + e * one[j]
+
+
+@apart
+def greatest(sums: np.ndarray, at: int) -> int:
+    """Return the place of the greatest number of a row; 0 where none is greater than another."""
+    found, best, row = 0, np.float32(-np.inf), sums[at]
+    for j in range(len(row)):
+        if row[j] > best:
+            found, best = j, row[j]
     return found
 
 
@@ -129,39 +148,51 @@ def assign_slots(
     epoch: int,
     blocks: Blocks,
     centroids: Centroids,
-    row: np.ndarray,
+    rows: np.ndarray,
     sums: np.ndarray,
 ) -> int:
     """Put slots into the lists of their rows as of an epoch, those without a row into none; 0, or a code.
 
-    `row`: scratch, (1, width).
+    `rows` and `sums` are scratch, as `compare_two` has them.
     """
     for i in range(min(_AHEAD, len(slots))):
         ask_for(mem, slots[i])
-    for i in range(len(slots)):
-        if i + _AHEAD < len(slots):
-            ask_for(mem, slots[i + _AHEAD])
-        found = read_slot(mem, floats, slots[i], epoch, row, 0)
-        if found < ABSENT:
-            return found
-        if found < 0:
-            take_out(blocks, slots[i])
+    for begin in range(0, len(slots), 2):
+        lives, end = 0, min(begin + 2, len(slots))
+        for i in range(begin, end):
+            if i + _AHEAD < len(slots):
+                ask_for(mem, slots[i + _AHEAD])
+            found = read_slot(mem, floats, slots[i], epoch, rows, i - begin)
+            if found < ABSENT:
+                return found
+            if found < 0:
+                take_out(blocks, slots[i])
+            else:
+                lives += 1 + (i - begin)
+        if lives == 0:
             continue
-        to = nearest_list(row, centroids, sums)
-        put_in(blocks, slots[i], to)
-        length = np.float32(_length(row))
-        if length > blocks.reach[to]:
-            blocks.reach[to] = length
+        compare_two(rows, centroids, sums)
+        for i in range(begin, end):
+            if lives & (1 + (i - begin)):
+                to = greatest(sums, i - begin)
+                put_in(blocks, slots[i], to)
+                length = np.float32(_length(rows, i - begin))
+                if length > blocks.reach[to]:
+                    blocks.reach[to] = length
     return 0
 
 
 @kernel
-def assign_rows(rows: np.ndarray, centroids: Centroids, row: np.ndarray, sums: np.ndarray, lists: np.ndarray) -> None:
-    """Take the list of each row."""
-    for i in range(len(rows)):
-        for k in range(rows.shape[1]):
-            row[0, k] = rows[i, k]
-        lists[i] = nearest_list(row, centroids, sums)
+def assign_rows(found: np.ndarray, centroids: Centroids, rows: np.ndarray, sums: np.ndarray, lists: np.ndarray) -> None:
+    """Take the list of each row that was found; `rows` and `sums` are scratch, as `compare_two` has them."""
+    for begin in range(0, len(found), 2):
+        end = min(begin + 2, len(found))
+        for i in range(begin, end):
+            for k in range(found.shape[1]):
+                rows[i - begin, k] = found[i, k]
+        compare_two(rows, centroids, sums)
+        for i in range(begin, end):
+            lists[i] = greatest(sums, i - begin)
 
 
 @kernel

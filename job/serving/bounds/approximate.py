@@ -38,7 +38,7 @@ _SHARE = 9  # of the time of a sample, until the next one
 _JUDGED_BY = 20  # samples
 _WORN, _WORN_PROBES, _GROWN = 2.0, 8, 4.0
 _SLOTS_AT_ONCE = 16_384
-_AGAIN_S = 10.0
+_AGAIN_S, _ROUNDS_MAX = 10.0, 20
 _WHAT = "lists for approximate neighbours"
 
 
@@ -78,6 +78,7 @@ class ApproximateRows:
         """Begin to make lists."""
         self.table, self.metric = table, metric
         self.ended = False
+        self.rows_taken, self.taking_s = 0, 0.0  # changed rows, and processor time for them
         self._budget, self._held = budget, Held(budget)
         self._lock, self._ready = threading.Lock(), threading.Event()
         self._made: _Made | None = None
@@ -151,12 +152,13 @@ class ApproximateRows:
         lists, following = self._made.lists, self._made.following
         if most is not None and following.behind > most:
             return False
-        found = following.slots()
-        if found is not None and lists.take(found[1], found[0]) == 0:
-            return True
-        if found is not None or following.lost:
+        began = time.thread_time()
+        if (taken := _take(lists, following)) is None:
             self._ready.clear()
             return False
+        if taken:
+            self.rows_taken += taken
+            self.taking_s += time.thread_time() - began
         return True
 
     def step(self) -> float | None:
@@ -195,7 +197,7 @@ class ApproximateRows:
         return uneven or far or max(live / before, before / live) > _GROWN or self._built < 0
 
     def _make(self) -> bool:
-        """Make lists, and have them take the place of those that are there; False where there is no room for them."""
+        """Make lists, and have them take the place of those that are there; False where that is to be tried later."""
         began, held = time.monotonic(), Held(self._budget)
         try:
             held = self._budget.hold(InvertedLists.bytes_for(self.table), _WHAT)
@@ -205,7 +207,7 @@ class ApproximateRows:
         finally:
             held.release()
         if made is None:
-            return True  # all is read once more
+            return False  # rows change faster than they are taken
         with self._lock:
             if self.ended:
                 return True
@@ -228,15 +230,12 @@ class ApproximateRows:
             if lists.take(np.arange(begin, min(begin + _SLOTS_AT_ONCE, used)), table.epoch) < 0:
                 return None
             self._between()
-        while (found := following.slots()) is not None:
-            if lists.take(found[1], found[0]) < 0:
+        for _ in range(_ROUNDS_MAX):
+            if (left := _take(lists, following)) is None:
                 return None
-            if len(found[1]) < _BEHIND_MAX:
-                break
-        if following.lost:
-            return None
-        probes, recall = self._tuned(lists, following.epoch)
-        return _Made(lists, following, probes, recall, lists.unevenness, table.word(T_LIVE))
+            if left < _BEHIND_MAX // 2:
+                return self._tuned(lists, following)
+        return None
 
     def _between(self) -> None:
         """Keep the lists that are there up to date while others are made."""
@@ -244,22 +243,23 @@ class ApproximateRows:
             with self._lock:
                 self._catch_up(None)
 
-    def _tuned(self, lists: InvertedLists, epoch: int) -> tuple[int, float]:
-        """Return how many lists to look through, and the recall of that, by the neighbours of some rows."""
-        exact: list[tuple[Target, np.ndarray]] = []
+    def _tuned(self, lists: InvertedLists, following: ChangeReader) -> _Made | None:
+        """Return the lists with the number of them to look through, by the neighbours of some rows."""
+        ranks = [np.empty(0, np.int64)]
         for _ in range(_TUNED_ON):
+            if _take(lists, following) is None:
+                return None
+            epoch = following.epoch
             with suppress(MissedError):
                 if (target := self._some_row(epoch)) is not None:
-                    exact.append((target, best_of(self.table, epoch, target, _MEASURED_K).slots))
+                    exact = best_of(self.table, epoch, target, _MEASURED_K).slots
+                    ranks.append(lists.ranks(target.vector, exact))
             self._between()
-        probes, most, recall = min(_PROBES_MIN, len(lists.sizes)), len(lists.sizes), 1.0
-        while exact:
-            found = [_share(want, self._candidates(lists, target, _MEASURED_K, probes)) for target, want in exact]
-            recall = sum(found) / len(found)
-            if recall >= RECALL_AIM or probes >= most:
-                break
+        probes, most, every = min(_PROBES_MIN, len(lists.sizes)), len(lists.sizes), np.concatenate(ranks)
+        while len(every) and probes < most and (every < probes).mean() < RECALL_AIM:
             probes = min(2 * probes, most)
-        return probes, recall
+        recall = float((every < probes).mean()) if len(every) else 1.0
+        return _Made(lists, following, probes, recall, lists.unevenness, self.table.word(T_LIVE))
 
     def _some_row(self, epoch: int) -> Target | None:
         """Return a random row as what others are near to."""
@@ -318,6 +318,14 @@ class Neighbourhoods:
                     found.end()
                 found = self._of[metric] = ApproximateRows(table, metric, budget)
             return found
+
+
+def _take(lists: InvertedLists, following: ChangeReader) -> int | None:
+    """Take changes up to the newest epoch into lists; return how many slots; None where the ring has moved on."""
+    found = following.slots()
+    if found is None:
+        return None if following.lost else 0
+    return len(found[1]) if lists.take(found[1], found[0]) == 0 else None
 
 
 def _share(want: np.ndarray, slots: np.ndarray) -> float:
