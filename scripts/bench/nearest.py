@@ -63,7 +63,7 @@ class Feed:
 
 
 def write(path: Path, feed: Feed, rows_per_s: int) -> None:
-    """Fill a table, and write epochs until killed; each second the rows so far and the processor time are printed."""
+    """Fill a table, and write epochs until the parent ends."""
     table = TableWriter(path, TableShape.of(feed.width, False, feed.rows + _AT_ONCE, 0, HISTORY_BYTES), 1, 1)
     for begin in range(0, feed.rows, _AT_ONCE):
         ids = np.arange(begin, min(begin + _AT_ONCE, feed.rows))
@@ -71,8 +71,8 @@ def write(path: Path, feed: Feed, rows_per_s: int) -> None:
     table.publish(0)
     print("ready", flush=True)
     each = max(1, int(rows_per_s * _EPOCH_S))
-    began, epoch = time.monotonic(), 0
-    while True:
+    began, epoch, parent = time.monotonic(), 0, os.getppid()
+    while os.getppid() == parent:
         epoch += 1
         ids, rows = feed.changes(each)
         table.put(epoch, ids, rows)
