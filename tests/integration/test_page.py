@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine (FRESHET_CHROMIUM names one)"),
 ]
-SLOW = {"slow": {"parser": 300}, "chunk": 50}  # a stream that lasts
+SLOW = {"slow": {"parser": 800}, "chunk": 50}  # a stream that lasts
 TOKEN = "a token that nobody guesses"
 BAD = b'{"op":"add_vertex","id":1,"x":[1.0]}\nnot JSON <script>alert(1)</script>\n'
 
