@@ -98,8 +98,9 @@ class Routes:
         before: bool = True,
     ) -> Callable[[Endpoint], Endpoint]:
         """Decorate what answers POST below /v1, with `form` as its body; `about`: in the place of a docstring."""
-        schema = {"schema": form.model_json_schema()}
-        more = {"requestBody": {"required": True, "content": {JSON: schema}}}
+        schema = form.model_json_schema()
+        schema.pop("title")  # generated clients name it by the operation: GetEmbeddingsBody
+        more = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
         return self._add("POST", path, name, more, self._responses(path, answer, errors), before, about)
 
     def _responses(
