@@ -9,6 +9,7 @@ in the list of that row, and no other slot is in any. The lists depend on the ce
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -23,6 +24,7 @@ LISTS_MAX = 4096
 _SAMPLES_OF_EACH = 40  # rows that a centroid is made of, at most
 _ROUNDS = 8
 _SEED = 7
+_TRIES, _PAUSE_S = 20, 0.001
 _EVEN, _EVEN_FROM = 16, 48
 _SLOTS_AT_ONCE = 4096
 
@@ -63,12 +65,13 @@ class InvertedLists:
 
     def take(self, slots: np.ndarray, epoch: int) -> int:
         """Put slots into the lists of their rows as of an epoch; 0, MISSED or STUCK."""
-        table = self.table
         for begin in range(0, len(slots), _SLOTS_AT_ONCE):
-            code = assign_slots(
-                *(table.mem, table.floats, frozen(slots[begin : begin + _SLOTS_AT_ONCE]), epoch, self._blocks),
-                *self._assigning,
-            )
+            some = frozen(slots[begin : begin + _SLOTS_AT_ONCE])
+            for _ in range(_TRIES):
+                code = assign_slots(self.table.mem, self.table.floats, some, epoch, self._blocks, *self._assigning)
+                if code == 0:
+                    break
+                time.sleep(_PAUSE_S)  # a writer that was interrupted in a row goes on
             if code < 0:
                 return code
         return 0

@@ -216,6 +216,7 @@ class ChangeReader:
         self.table, self.epoch = table, -1
         self._from: _From | None = None
         self._later: _From | None = None
+        self._newest: _From | None = None  # of the last look
 
     @property
     def lost(self) -> bool:
@@ -259,10 +260,11 @@ class ChangeReader:
     def _look(self) -> tuple[int, np.ndarray] | None:
         assert self._from is not None
         word = self.table.word
-        ring, used, epoch = word(lay.T_RESERVED), word(lay.T_USED), self.table.epoch
+        here, epoch = _From(word(lay.T_RESERVED), word(lay.T_USED), _NOWHERE), self.table.epoch
         if epoch <= self.epoch:
-            self._later = _From(ring, used, _NOWHERE)
+            self._later = here
             return None
+        self._newest = here
         found = self._since(self._from, word(lay.T_RESERVED), word(lay.T_USED))
         if found is None:  # too slow: the ring has moved on
             self._from = None
@@ -270,7 +272,8 @@ class ChangeReader:
         return epoch, found
 
     def _take(self, epoch: int) -> None:
-        self.epoch, self._from, self._later = epoch, self._later or self._from, None
+        # This look has found an epoch that is older than the next one.
+        self.epoch, self._from, self._later = epoch, self._later or self._from, self._newest
 
     def start_at(self, epoch: int) -> None:
         """Continue after an epoch that was the newest a moment ago, whose rows the caller has or reads separately."""
