@@ -48,7 +48,8 @@ def run(*, detach: bool | None = None, **options: Any) -> RunHandle:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    handle = RunHandle(out, process, detach=bool(detach), tables=tables)
+    has_server = given.config.flight_port is not None
+    handle = RunHandle(out, process, detach=bool(detach), tables=tables, has_server=has_server)
     deadline = time.monotonic() + _START_S
     try:
         while not handle.has_begun() and time.monotonic() < deadline:

@@ -38,11 +38,17 @@ class RunHandle(os.PathLike[str]):
     """
 
     def __init__(
-        self, out: Path, process: CommandProcess | None = None, *, detach: bool = False, tables: Path | None = None
+        self,
+        out: Path,
+        process: CommandProcess | None = None,
+        *,
+        detach: bool = False,
+        tables: Path | None = None,
+        has_server: bool = False,
     ) -> None:
-        """`process`: the one that runs the job; None: somebody else has started it."""
+        """`process`: the one that runs the job; None: somebody else has started it. `has_server`: `flight_port`."""
         self.out, self._process, self._detach = out, process, detach
-        self._server = ServerOfJob(out, tables)
+        self._server = ServerOfJob(out, tables, lambda: has_server and not self.is_over)
         self._summary: CommandResult | None = None
 
     def __fspath__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,9 @@ _POLL_S = 0.1
 class ServerOfJob:
     """The server of one job: that of `flight_port`, or one that is started when it is wanted."""
 
-    def __init__(self, out: Path, tables: Path | None = None) -> None:
-        """`tables`: the folder of tables, where it is not O/tables."""
-        self._out, self._tables = out, tables or out / layout.TABLES
+    def __init__(self, out: Path, tables: Path | None = None, comes: Callable[[], bool] = lambda: False) -> None:
+        """`tables`: the folder of tables, where it is not O/tables; `comes`: whether the job starts a server itself."""
+        self._out, self._tables, self._comes = out, tables or out / layout.TABLES, comes
         self._process: CommandProcess | None = None
         self._address = ""
         self._clients: weakref.WeakSet[EmbeddingClient] = weakref.WeakSet()
@@ -41,7 +42,9 @@ class ServerOfJob:
 
         folder_name(returned := returned_of(self._out), kind, self._out)
         deadline = time.monotonic() + timeout_s
-        address = self._running() or self._started(returned, timeout_s)
+        while (address := self._running()) is None and self._comes() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        address = address or self._started(returned, timeout_s)
         made = EmbeddingClient(address, kind=kind)
         while True:
             try:

@@ -16,7 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import nbformat
+
 from scripts.site import command_page, http_page, python_page
+from scripts.site.tutorial import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "docs"
@@ -38,6 +41,8 @@ def gather() -> None:
     for file in sorted(docs.rglob("*")):
         if file.is_file() and file != CONFIG:
             place(file, str(file.relative_to(docs)))
+    for page in sorted((docs / "tutorials").glob("*.md")):
+        add_notebook(page)
     for name, inside in BESIDE.items():
         place(ROOT / name, inside)
     for name, made in MADE.items():
@@ -53,6 +58,14 @@ def place(file: Path, inside: str) -> None:
         to.write_text(LINK.sub(lambda found: moved(found, file, inside), file.read_text()))
     else:
         shutil.copy(file, to)
+
+
+def add_notebook(page: Path) -> None:
+    """Put the notebook of a tutorial beside its page, with a link to it below the title."""
+    there = PAGES / "tutorials" / page.name
+    nbformat.write(notebook(page), there.with_suffix(".ipynb"))
+    title, text = there.read_text().split("\n", 1)
+    there.write_text(f"{title}\n\n[This page as a notebook]({page.stem}.ipynb)\n{text}")
 
 
 def moved(link: re.Match[str], page: Path, inside: str) -> str:

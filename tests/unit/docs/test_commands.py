@@ -38,7 +38,7 @@ def blocks(page: Path, language: str = "") -> list[str]:
 
 def commands(page: Path) -> Iterator[tuple[str, bool]]:
     """Each `freshet …` of the page, and whether it stands alone on a line of a block."""
-    for block in blocks(page):
+    for block in (block for language in ("", "sh", "bash") for block in blocks(page, language)):
         for line in re.sub(r"\n +(?=\[)", " ", block).splitlines():
             if found := re.match(r"(?:\$ )?(?:\.venv/bin/)?(freshet .*)", line):
                 yield found[1], True
