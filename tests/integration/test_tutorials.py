@@ -6,6 +6,7 @@ What differs from what a reader has: the broker's port, and that commands are fo
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,9 @@ def test_a_table_then_a_topic_then_another_model_then_sql(tmp_path: Path, broker
         assert (tmp_path / "table.png").stat().st_size > 10_000
         assert "'score'" in texts(run(TUTORIALS / "topic.md", tmp_path, given))
         run(TUTORIALS / "retrained.md", tmp_path, given)
-        assert "similarity" in texts(run(TUTORIALS / "languages.md", tmp_path))
+        if shutil.which("node") is None:
+            pytest.skip("the last tutorial wants Node.js, which is not installed")
+        assert "16 numbers" in texts(run(TUTORIALS / "languages.md", tmp_path))
 
 
 @contextmanager
