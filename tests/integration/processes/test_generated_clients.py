@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,8 @@ from tests.support.serving.served import Served
 from tests.unit.job.serving.test_workers import doors
 from tests.unit.test_imports import ROOT
 
-CACHE = Path(tempfile.gettempdir()) / f"freshet-clients-{os.getuid()}"  # packages of npm and modules of Go, kept there
+# Packages of npm and modules of Go, kept there; the folder for temporary files is one of this run alone.
+CACHE = Path(f"/tmp/freshet-clients-{os.getuid()}")
 WAIT_S = 600
 PYTHON = """
 import sys
@@ -120,7 +120,12 @@ def test_typescript(served: tuple[Served, str], tmp_path: Path) -> None:
 def test_arrow_flight_from_go(served: tuple[Served, str], tmp_path: Path) -> None:
     if not shutil.which("go"):
         pytest.skip("Go is not installed")
-    kept = {"GOMODCACHE": str(CACHE / "go"), "GOCACHE": str(CACHE / "go-build"), "GOFLAGS": "-modcacherw"}
+    kept = {
+        "GOMODCACHE": str(CACHE / "go"),
+        "GOCACHE": str(CACHE / "go-build"),
+        "GOFLAGS": "-modcacherw",
+        "CGO_ENABLED": "0",
+    }
     source = shutil.copytree(ROOT / "examples" / "go", tmp_path / "go")
     installed(["go", "mod", "download"], source, **kept)
     run(["go", "build", "-o", "read", "."], source, **kept)
