@@ -21,6 +21,7 @@ from freshet.state.served.near_kernels import DOT, EUCLIDEAN
 from freshet.state.served.reader import TableReader
 
 LISTS_MAX = 4096
+_NUMBERS_MAX = 65_536  # of all centroids: what a changed row is compared with, in two or three microseconds
 _SAMPLES_OF_EACH = 40  # rows that a centroid is made of, at most
 _ROUNDS = 8
 _SEED = 7
@@ -41,7 +42,7 @@ class InvertedLists:
     @staticmethod
     def bytes_for(table: TableReader) -> int:
         """Return the bytes that lists of a table take, and while they are made."""
-        lists, slots = lists_for(table.word(T_USED)), table.word(T_CAPACITY)
+        lists, slots = lists_for(table.word(T_USED), table.width), table.word(T_CAPACITY)
         blocks = slots // BLOCK + 1 + lists
         return 4 * slots + blocks * (4 * BLOCK + 12) + 4 * lists * table.width * (2 + _SAMPLES_OF_EACH)
 
@@ -102,9 +103,9 @@ class InvertedLists:
         return slots
 
 
-def lists_for(rows: int) -> int:
-    """Return the number of lists for this number of rows; many are a multiple of 16, for the processor's sake."""
-    found = min(LISTS_MAX, max(1, round(rows**0.5)))
+def lists_for(rows: int, width: int) -> int:
+    """Return the number of lists for rows of this width; many are a multiple of 16, for the processor's sake."""
+    found = min(LISTS_MAX, max(_EVEN, _NUMBERS_MAX // width), max(1, round(rows**0.5)))
     return found if found < _EVEN_FROM else _EVEN * round(found / _EVEN)
 
 
@@ -114,7 +115,7 @@ def trained(table: TableReader, metric: int, between: Callable[[], None] = lambd
     `between` is called now and then. A row that could not be read, or is not finite, is none of the sample.
     """
     rng, used = np.random.default_rng(_SEED), table.word(T_USED)
-    count = lists_for(used)
+    count = lists_for(used, table.width)
     slots = np.sort(rng.choice(used, min(used, _SAMPLES_OF_EACH * count), replace=False)) if used else np.empty(0, int)
     parts = []
     for begin in range(0, len(slots), _SLOTS_AT_ONCE):

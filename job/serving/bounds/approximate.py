@@ -34,6 +34,7 @@ _BEHIND_MAX = 30_000  # ring entries that a request takes into the lists itself
 _TRIES = 5
 _MEASURED_K, _MEASURED_K_MAX = 10, 100
 _TUNED_ON, _PROBES_MIN = 30, 4
+_SMALL, _SHARE_MAX = 10_000, 3  # candidates: that many, or a third of the rows
 _SHARE = 9  # of the time of a sample, until the next one
 _JUDGED_BY = 20  # samples
 _WORN, _WORN_PROBES, _GROWN = 2.0, 8, 4.0
@@ -128,7 +129,7 @@ class ApproximateRows:
             return [np.sort(found.slots_in(np.array([one]))) for one in range(len(found.sizes))]
 
     def _chosen(self, target_at: Callable[[int], Target], k: int) -> _Chosen | None:
-        """Return what to score; None while there are no lists.
+        """Return what to score; None while there are no lists, and where most rows are candidates.
 
         Raises: MissedError
         """
@@ -138,7 +139,10 @@ class ApproximateRows:
             epoch = self._made.following.epoch
             target = target_at(epoch)
             self._asked.append((self._last, target, k))
-            return _Chosen(epoch, target, self._candidates(self._made.lists, target, k, self._probes))
+            slots = self._candidates(self._made.lists, target, k, self._probes)
+            if len(slots) > max(_SMALL, self.table.word(T_USED) // _SHARE_MAX):
+                return None  # all rows, one after the other, are read faster
+            return _Chosen(epoch, target, slots)
 
     @staticmethod
     def _candidates(lists: InvertedLists, target: Target, k: int, probes: int) -> np.ndarray:
