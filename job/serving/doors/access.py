@@ -1,4 +1,4 @@
-"""Which token a path needs: one table for all of HTTP, read before the application behind the door is loaded."""
+"""Table of the token that each path needs, for all of HTTP, read before the application behind the door is loaded."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from freshet.job.serving.doors.json_answers import Apart
 
 SMALL_BYTES = 4096  # they fit into a few packets, and compressing one takes longer than a lookup
-_INLINE_BYTES = 16 << 10  # what has no more is compressed in the event loop, in a quarter of a millisecond
+INLINE_BYTES = 16 << 10  # what has no more is compressed in the event loop, in a quarter of a millisecond
 _LEVEL = 1  # numbers become no smaller by more work
 _GZIP = 16 + zlib.MAX_WBITS
 _STREAMS = b"text/event-stream"  # whose events must not wait in a compressor
@@ -64,7 +64,7 @@ class _Answer:
         def compressed() -> bytes:
             return bytes(packed.compress(body) + (packed.flush() if is_last else b""))
 
-        found = await self._apart(len(body) <= _INLINE_BYTES, compressed)
+        found = await self._apart(len(body) <= INLINE_BYTES, compressed)
         return {"type": "http.response.body", "body": found, "more_body": not is_last}
 
 
@@ -75,15 +75,15 @@ def _headers(given: list[tuple[bytes, bytes]], packed: bool, varies: bool) -> li
 
 
 def takes_gzip(accepted: bytes) -> bool:
-    """Return whether a header `Accept-Encoding` has gzip, or any encoding, with a weight that is not 0."""
-    weights: dict[str, float] = {}
+    """Return whether a header `Accept-Encoding` has gzip, or any encoding, with a quality that is not 0."""
+    qualities: dict[str, float] = {}
     for one in accepted.decode("latin-1").lower().split(","):
         name, *parameters = (part.strip() for part in one.split(";"))
-        weights[name] = min((_weight(part) for part in parameters), default=1.0)
-    return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
+        qualities[name] = min((_quality(part) for part in parameters), default=1.0)
+    return qualities.get("gzip", qualities.get("x-gzip", qualities.get("*", 0.0))) > 0
 
 
-def _weight(parameter: str) -> float:
+def _quality(parameter: str) -> float:
     name, _, value = parameter.partition("=")
     if name.strip() != "q":
         return 1.0

@@ -1,4 +1,4 @@
-"""Who may do what: tokens for reads, and for all. Those in files are read again when the files change."""
+"""Tokens for reads, and for all. Those in files are read again when the files change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTLED_S = 2.0  # a file that was written just now may be written again withou
 
 
 class GivenToken(NamedTuple):
-    """What an option gives; plain data, for a process of its own. `tokens`: those that were read last."""
+    """Tokens of an option; plain data, for a process of its own. `tokens`: those that were read last."""
 
     option: str
     right: str
@@ -68,7 +68,7 @@ class ServerTokens:
 
     @property
     def sources(self) -> tuple[GivenToken, ...]:
-        """What gives them, with the tokens that hold now."""
+        """Options that give them, with the tokens that hold now."""
         return (*self._given, *(one.source for one in self._files))
 
     def right_of(self, authorization: bytes | None) -> Access | None:

@@ -79,7 +79,7 @@ class NearestRows(NamedTuple):
 
     @property
     def more(self) -> dict[str, Any]:
-        """What an answer that was to be approximate says of itself, beside its epoch."""
+        """Metadata of an answer that was to be approximate, beside its epoch."""
         if self.is_approximate is None:
             return {}
         recall = None if self.recall is None else round(self.recall, 4)

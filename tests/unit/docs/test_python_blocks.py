@@ -17,8 +17,9 @@ from tests.unit.docs.test_commands import PAGES, blocks
 
 # What the text says, and what it is here: the numbers are those of a job that has run for long.
 HERE = {"min_epoch=120": "min_epoch=1", "41_000": "10", "2.0)": "120.0)", "64, 64": "3, 3"}
+TUTORIALS = [page for page in PAGES if page.parent.name == "tutorials"]  # tests/integration/test_tutorials.py runs them
 STORIES = [page for page in PAGES if page.name == "python.md"]  # whose blocks are one program
-BLOCKS = [(page, text) for page in PAGES if page not in STORIES for text in blocks(page, "python")]
+BLOCKS = [(page, text) for page in PAGES if page not in STORIES + TUTORIALS for text in blocks(page, "python")]
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ class FeatureColumns(BaseModel):
 
 
 class SourcePosition(BaseModel):
-    """How far a partition of a source has been read."""
+    """Position up to which a partition of a source has been read."""
 
     source: str
     partition: int

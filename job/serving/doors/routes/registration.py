@@ -1,4 +1,4 @@
-"""How a module of this room adds its paths: below /v1, and those of before it without, marked as deprecated."""
+"""Registration of the paths of a module of this room: below /v1, and those of before it without, marked as deprecated."""
 
 from __future__ import annotations
 

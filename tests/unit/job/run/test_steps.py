@@ -13,6 +13,7 @@ SEES_OPTIONS = {
     "job/application/checks.py",
     "job/application/manifest.py",
     "job/options/run_config.py",
+    "job/python/options.py",
     "job/run/outputs.py",
     "job/run/model.py",
     "job/run/new_job.py",
@@ -22,7 +23,7 @@ SEES_OPTIONS = {
     "job/run/session.py",
     "job/run/settings.py",
 }
-STOPS_MAX = 30
+STOPS_MAX = 31
 
 
 def stops(file: Path) -> int:

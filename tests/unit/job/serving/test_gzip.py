@@ -48,7 +48,7 @@ def test_the_content_is_the_same(served: Served, in_parts: bool, monkeypatch: py
     if in_parts:
         for name in ("FREE_BYTES", "INLINE_BYTES", "PART_BYTES"):
             monkeypatch.setattr(json_answers, name, 300)
-        monkeypatch.setattr(gzipped, "_INLINE_BYTES", 0)
+        monkeypatch.setattr(gzipped, "INLINE_BYTES", 0)
     for ids in (MANY[:40], MANY):
         asked = {"json": {"ids": ids}, "headers": {"accept-encoding": "gzip"}}
         plain = served.http.post("/v1/embeddings", json={"ids": ids}, headers={"accept-encoding": "identity"})
