@@ -1,4 +1,4 @@
-"""Registration of the paths of a module of this room: below /v1, and those of before it without, marked as deprecated."""
+"""Registration of the paths of a room's modules: below /v1; those of before it without, marked as deprecated."""
 
 from __future__ import annotations
 
