@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from freshet.job.machine.python_path import python_environ
 _END_S = 10.0
 _HTTP_PORT = 47480
 _HOST = "127.0.0.1"
+_LOG = "serve.log"
 
 
 @contextmanager
@@ -40,9 +42,12 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
     addresses = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
     run_file.update_run(out, serving=addresses)
     say(f"embeddings: Flight at {addresses['flight']}, HTTP at http://{addresses['http']}")
+    over = threading.Event()
+    threading.Thread(target=_say_its_end, args=(process, out, over), name="freshet-served", daemon=True).start()
     try:
         yield
     finally:
+        over.set()
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(_END_S)
@@ -51,11 +56,20 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
             process.wait()
 
 
+def _say_its_end(process: subprocess.Popen[bytes], out: Path, over: threading.Event) -> None:
+    """Say that the server has ended before the run; the job goes on without it."""
+    code = process.wait()
+    if not over.is_set():
+        log = out / layout.LOGS / _LOG
+        say(f"the server of --flight-port has ended (exit code {code}), and {log} says why; the job goes on. Start")
+        say(f"another one by: freshet serve --tables {out / layout.TABLES}")
+
+
 def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start `freshet serve` for a job's tables; it ends when the calling thread ends."""
     command = [sys.executable, "-P", "-m", "freshet.job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
     (out / layout.LOGS).mkdir(parents=True, exist_ok=True)
-    with (out / layout.LOGS / "serve.log").open("ab") as log:
+    with (out / layout.LOGS / _LOG).open("ab") as log:
         return subprocess.Popen(
             command,
             stdout=log,
