@@ -31,9 +31,13 @@ def put_rows(
     job_id: str,
     model: str,
     rows: Iterable[tuple[int, int, list[float] | None]],
+    form: str = "binary",
     **mark: str,
 ) -> None:
-    """Put records of a job into a topic: vertex, epoch, and the embedding or None for a deletion."""
+    """Put records of a job into a topic: vertex, epoch, and the embedding or None for a deletion.
+
+    `form`: as --embedding-format names it.
+    """
     ids, epochs, vectors = (list(column) for column in zip(*rows, strict=True))
     width = max(len(one) for one in vectors if one is not None)
     put = Changes(
@@ -44,7 +48,7 @@ def put_rows(
     )
     producer = producer_to(KafkaAddress(broker.address, topic), broker.client_properties())
     headers = [(JOB_HEADER, TopicMark(job_id, has_all=True, **mark).encode())]
-    for block in RecordBlocks(model[:12], "binary").blocks(put):
+    for block in RecordBlocks(model[:12], form).blocks(put):
         for key, value, epoch in split_epochs(block):
             own = headers if epoch is None else [("epoch", b"%d" % epoch)]
             producer.produce(topic, value, key, headers=own)
