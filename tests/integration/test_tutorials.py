@@ -29,6 +29,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch_geometric")
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # tests' light Python has no pandas
     monkeypatch.setenv("PATH", f"{FRESHET.parent}{os.pathsep}{os.environ['PATH']}")
 
 
