@@ -157,6 +157,9 @@ class RunHandle(os.PathLike[str]):
                 continue
             if self._process is not None:
                 self._await(self._process, timeout)
+            deadline = time.monotonic() + timeout  # of somebody else's job, the process ends a little later
+            while not self.is_over and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
             return end
         if not run_file.glimpse_run(self.out):  # nothing had begun
             return JobEnd(run_file.STOPPED, None, 0)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,15 @@ def until_stopped(out: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, even where whoever started the tests has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_kernel_stops_a_flink_job_with_a_savepoint(given: Input, tmp_path: Path) -> None:
     job = freshet.run(**inputs(given), out=tmp_path / "O", stay=True, checkpoint_interval=3600)
 

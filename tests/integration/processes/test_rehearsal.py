@@ -28,7 +28,10 @@ _BY_TESTS = {
 }
 _BY_CHECK = {"freshet.gnn.oracles.edges": {"_gather"}}  # `freshet check` waits for it, no job does
 _BY_EXPORT = {"freshet.partitioner.live_graph": {"_list_places"}}
-_INNER_ALLOCATING = {"freshet.operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"}}
+_INNER_ALLOCATING = {
+    "freshet.operators.sink.string_ids": {"_allocate", "_find", "_home", "_order", "_release"},
+    "freshet.state.served.list_kernels": {"compare_two"},
+}
 
 
 def rehearsed(*options: str) -> list[Call]:

@@ -209,10 +209,12 @@ class Beside:
 
 
 class _Loads:
-    """The same memory as float32."""
+    """The same memory as float32, from a place on."""
 
-    def __init__(self, memory: Beside) -> None:
-        self._memory = memory
+    def __init__(self, memory: Beside, first: int = 0) -> None:
+        self._memory, self._first = memory, first
 
-    def __getitem__(self, at: int) -> Any:
-        return self._memory.load_float(at)
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):  # nothing is loaded by it
+            return _Loads(self._memory, self._first + int(at.start))
+        return self._memory.load_float(self._first + at)
