@@ -161,6 +161,7 @@ def test_readers_through_a_promotion_and_a_rollback(jobs: TopicJobs, server: Ser
     readers = [Reader(read, names) for read in (*map(by_client, clients), by_http(place["http"]))]
     for reader in readers:
         reader.start()
+    until("generation 0", lambda: all(0 in reader.generations for reader in readers))
     for number, change in enumerate((lambda: jobs.promote("b2"), jobs.rollback, jobs.rollback), 1):
         made.append(change())
         until(f"generation {number}", lambda n=number: all(n in reader.generations for reader in readers))
