@@ -1,4 +1,4 @@
-"""Columns of tables, told before the start: which are read as what, and which are not; and tables without any event."""
+"""Report of the columns of tables before the start: how each is read, or that it is not; tables without any event."""
 
 from __future__ import annotations
 

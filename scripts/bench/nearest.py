@@ -158,7 +158,7 @@ def measure(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         answers += found
     taken, spent = lists.rows_taken - taken, lists.taking_s - spent
     recall = true_recall(table, lookup, wish, rng.integers(0, options.rows, _TRUE_SAMPLES))
-    told = neighbours_of(lookup, Vertex(0), wish).recall
+    stated = neighbours_of(lookup, Vertex(0), wish).recall
     epochs, seconds = table.epoch - epoch, time.monotonic() - began
     quantiles = {
         f"{name}_p{q}_ms": round(float(np.percentile(of, q)), 3)
@@ -171,7 +171,7 @@ def measure(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         **quantiles,
         "requests": [len(exact), len(approximate)],
         "share_approximate": float(np.mean([bool(one.is_approximate) for one in answers])),
-        "recall_told": told,
+        "recall_stated": stated,
         "recall_true": round(recall, 4),
         "upkeep_us_per_row": round(1e6 * spent / max(1, taken), 2),
         "upkeep_rows": taken,

@@ -14,15 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from nbformat import NotebookNode
 
 from freshet.job.machine.ports import free_port
 from scripts.site.tutorial import run
 from tests.support.runs.jobs import FRESHET, ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (FRESHET.parent / "python").exists(), reason="wants the environment of make install"),
-]
+pytestmark = pytest.mark.slow
 TUTORIALS = ROOT / "docs" / "tutorials"
 
 
@@ -33,9 +31,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{FRESHET.parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def texts(done: object) -> str:
+def texts(done: NotebookNode) -> str:
     """Everything that the cells of a notebook printed, and the values of their last lines."""
-    return str([cell.get("outputs") for cell in done.cells])  # type: ignore[attr-defined]
+    return str([cell.get("outputs") for cell in done.cells])
 
 
 @pytest.fixture

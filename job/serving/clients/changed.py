@@ -24,8 +24,8 @@ def tables_of(pieces: Iterable[Piece]) -> Iterator[pa.Table | None]:
             continue
         table = pa.Table.from_batches(batches)
         batches = []
-        told = {"epoch": str(head["epoch"]), "whole": "true" if head["whole"] else "false"}
-        yield table.replace_schema_metadata(told) if table.num_rows or head["whole"] else None
+        facts = {"epoch": str(head["epoch"]), "whole": "true" if head["whole"] else "false"}
+        yield table.replace_schema_metadata(facts) if table.num_rows or head["whole"] else None
 
 
 def _with_deleted(batch: pa.RecordBatch, deleted: bool) -> pa.RecordBatch:

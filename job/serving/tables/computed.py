@@ -58,15 +58,15 @@ def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None
     left, lookup = ends_of_nearest(lookup, asked.get("kind"), asked.get("kinds"), wish.metric)
     _wait([left, lookup], wanted, gone)
     found = neighbours_of(lookup, _point(asked), wish, left)
-    answer, columns, more = found.answer, {"score": found.scores}, found.more
+    answer, columns = found.answer, {"score": found.scores}
+    lists = {} if found.unknown is None else {"unknown": found.unknown}
+    metadata = found.more | lists
 
     def as_table(logits: bool) -> pa.Table:
         table = lookup.as_table(answer, columns, logits=logits)
-        told = more | ({} if found.unknown is None else {"unknown": found.unknown})
-        return table.replace_schema_metadata(table.schema.metadata | as_text(told)) if told else table
+        return table.replace_schema_metadata(table.schema.metadata | as_text(metadata)) if metadata else table
 
-    lists = {} if found.unknown is None else {"unknown": found.unknown}
-    return Computed(answer.served, answer.epoch, as_table, (answer, columns), lists, more)
+    return Computed(answer.served, answer.epoch, as_table, (answer, columns), lists, found.more)
 
 
 def _point(asked: dict[str, Any]) -> Vertex | Vector:

@@ -109,8 +109,8 @@ class _Stream:
             self._epoch = served.table.epoch
             yield b"id: %d\n\n" % self._epoch
         elif generation is not None and self._epoch < served.job.base:
-            told = {"generation": generation, "model": served.job.model_sha256, "before": self._epoch // GENERATION}
-            yield _event("generation", orjson.dumps(told))
+            change = {"generation": generation, "model": served.job.model_sha256, "before": self._epoch // GENERATION}
+            yield _event("generation", orjson.dumps(change))
 
     async def _of(self, served: Served) -> AsyncIterator[bytes]:
         """Yield the changes of one job."""
