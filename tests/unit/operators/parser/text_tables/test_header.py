@@ -16,7 +16,7 @@ from freshet.operators.parser.text_tables.header import read_header
     [
         ("a.csv", b"op,id\n", ("op", "id")),
         ("a.tsv", b"\xef\xbb\xbf\r\n op \tid, of a vertex\r\nadd_vertex\t1", ("op", "id, of a vertex")),
-        ("a.csv.gz", gzip.compress(b',"o""p","two\nlines"'), ("", 'o"p', "two\nlines")),
+        ("a.csv.gz", gzip.compress(b',"o""p","two\nlines"', mtime=0), ("", 'o"p', "two\nlines")),
         ("a.csv", b"0,1,op", ("0", "1", "op")),
     ],
 )
