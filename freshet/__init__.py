@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
     from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
+    from freshet.job.training.labels import labels as labels
     from freshet.operators.snapshot.given.write import write_snapshot as write_snapshot
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
@@ -64,6 +65,7 @@ _HOMES = {
     "embed": "freshet.job.python.functions",
     "export_model": "freshet.operators.checks.exporting",
     "history": "freshet.job.history.past_rows",
+    "labels": "freshet.job.training.labels",
     "linear": "freshet.gnn.own.api",
     "read_changes": "freshet.job.history.changes",
     "relu": "freshet.gnn.own.api",
@@ -97,6 +99,7 @@ __all__ = [
     "embed",
     "export_model",
     "history",
+    "labels",
     "linear",
     "read_changes",
     "relu",

@@ -91,7 +91,7 @@ FLOORS = {
         "status",
         "serving",
         "history run",
-        "results embed size application swap",
+        "results embed size application swap training",
         "commands",
         "cli main dev",
         "python",
