@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
     from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
     from freshet.job.training.labels import labels as labels
+    from freshet.job.training.loader import loader as loader
+    from freshet.job.training.sampler import NeighborSampler as NeighborSampler
     from freshet.operators.snapshot.given.write import write_snapshot as write_snapshot
 
 # Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
@@ -53,6 +55,7 @@ _HOMES = {
     "Layer": "freshet.gnn.own.api",
     "Max": "freshet.gnn.own.api",
     "Mean": "freshet.gnn.own.api",
+    "NeighborSampler": "freshet.job.training.sampler",
     "NotReadyError": "freshet.job.serving.protocol.errors",
     "NotYetError": "freshet.job.serving.protocol.errors",
     "OtherModelError": "freshet.job.serving.protocol.errors",
@@ -67,6 +70,7 @@ _HOMES = {
     "history": "freshet.job.history.past_rows",
     "labels": "freshet.job.training.labels",
     "linear": "freshet.gnn.own.api",
+    "loader": "freshet.job.training.loader",
     "read_changes": "freshet.job.history.changes",
     "relu": "freshet.gnn.own.api",
     "run": "freshet.job.python.functions",
@@ -86,6 +90,7 @@ __all__ = [
     "Layer",
     "Max",
     "Mean",
+    "NeighborSampler",
     "NotReadyError",
     "NotYetError",
     "OtherModelError",
@@ -101,6 +106,7 @@ __all__ = [
     "history",
     "labels",
     "linear",
+    "loader",
     "read_changes",
     "relu",
     "run",

@@ -57,7 +57,7 @@ FLOORS = {
     ),
     "operators": (
         "limits control output_folders record_blocks dataflow threads",
-        "telemetry outcome",
+        "sampling telemetry outcome",
         "spill_file core",
         "parser graph",
         "aggregates",

@@ -1,0 +1,1 @@
+"""Uniform samples of the in-edges of vertices, hop by hop."""
