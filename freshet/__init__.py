@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from freshet.job.history.as_of import as_of as as_of
     from freshet.job.history.changes import read_changes as read_changes
     from freshet.job.history.past_rows import history as history
+    from freshet.job.live.live_graph import LiveGraph as LiveGraph
     from freshet.job.python.functions import check as check
     from freshet.job.python.functions import embed as embed
     from freshet.job.python.functions import run as run
@@ -53,6 +54,7 @@ _HOMES = {
     "ExportError": "freshet.gnn.pyg.errors",
     "GoneError": "freshet.job.serving.protocol.errors",
     "Layer": "freshet.gnn.own.api",
+    "LiveGraph": "freshet.job.live.live_graph",
     "Max": "freshet.gnn.own.api",
     "Mean": "freshet.gnn.own.api",
     "NeighborSampler": "freshet.job.training.sampler",
@@ -88,6 +90,7 @@ __all__ = [
     "GoneError",
     "InputError",
     "Layer",
+    "LiveGraph",
     "Max",
     "Mean",
     "NeighborSampler",

@@ -25,7 +25,7 @@ from freshet.operators.settings import Settings
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.ids import KeyNumbers
-from freshet.partitioner.live_graph import LiveGraph
+from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import Features
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
 from freshet.state.codec import Block, view
@@ -55,7 +55,7 @@ def attribute_keepers(plan: AnyPlan) -> list[AttributeKeeper]:
     return [min(keepers, key=lambda keeper: keeper.skips_loops) for keepers in found.values()]
 
 
-def unkept_attributes(graph: LiveGraph, features: Features, keepers: Sequence[AttributeKeeper]) -> np.ndarray:
+def unkept_attributes(graph: PlacedGraph, features: Features, keepers: Sequence[AttributeKeeper]) -> np.ndarray:
     """Return which edges may have had attributes that no operator keeps, since nothing that is returned reads them.
 
     Shapes: (edges,) bool. Those of a relation without attributes have none.
@@ -89,13 +89,22 @@ class LiveAttributes:
             stage.restore(*(entries_of(operator, part) for part in range(self._parts)))
         for one in self._kept:
             one.add(*_restored(_lists_of(self._stages[one.keeper.operator].core, one.keeper.relation)))
+        for stage in self._stages.values():
+            stage.close()
+        self._stages.clear()  # what they have besides is of no use here
+
+    def load(self, core: Partitioner, attr: np.ndarray) -> None:
+        """Take the attributes of all live edges as `of` has returned them."""
+        every = core.edge_places().astype(np.int64)
+        for one in self._kept:
+            one.load(every, attr)
 
     def take(self, block: Block) -> None:
         """Take the changes of an epoch, in a TOPOLOGY block of all parts."""
         for one in self._kept:
             one.take(block)
 
-    def of(self, core: Partitioner, graph: LiveGraph) -> np.ndarray:
+    def of(self, core: Partitioner, graph: PlacedGraph) -> np.ndarray:
         """Return the attributes of all live edges, (edges, width) float32, in the order of the live graph."""
         every = core.edge_places().astype(np.int64)
         attr = np.zeros((every.shape[1], self._width), np.float32)
@@ -137,9 +146,7 @@ class _Kept:
 
     def put(self, every: np.ndarray, attr: np.ndarray) -> None:
         """Set the attributes of those edges that it has."""
-        has = self._has(every)
-        if self.keeper.relation != _ALL:
-            has &= every[4] == self.keeper.relation
+        has = self._kept_of(every)
         asked = every[:4, has]
         known = np.concatenate([*self._ends, np.empty((4, 0), np.int64)], axis=1)
         keys = np.concatenate([known, asked], axis=1)
@@ -151,6 +158,16 @@ class _Kept:
         found = order[is_asked] - known.shape[1]
         assert (keys[:, newest] == asked[:, found]).all(), "an edge without an entry of its own"
         attr[np.flatnonzero(has)[found]] = np.concatenate(self._attr)[newest]
+
+    def load(self, every: np.ndarray, attr: np.ndarray) -> None:
+        """Note the attributes of those edges that it has."""
+        has = self._kept_of(every)
+        self.add(every[:4, has], attr[has])
+
+    def _kept_of(self, every: np.ndarray) -> np.ndarray:
+        """Return which of all edges it has."""
+        has = self._has(every)
+        return has if self.keeper.relation == _ALL else has & (every[4] == self.keeper.relation)
 
     def _has(self, ends: np.ndarray) -> np.ndarray:
         """Return which of these edges, if they are of its relation, the operator has."""
@@ -178,7 +195,7 @@ def _read_by_mirrors(kinds: Kinds, kept: set[int]) -> list[tuple[int, int]]:
     return [(number, mirrored) for number, mirrored in mirrors if number in kept and mirrored not in kept]
 
 
-def _copy_to_mirrored(graph: LiveGraph, number: int, mirrored: int, attr: np.ndarray) -> None:
+def _copy_to_mirrored(graph: PlacedGraph, number: int, mirrored: int, attr: np.ndarray) -> None:
     """Give the edges of a relation the attributes of those that follow them the other way round, with the same keys."""
     keys = KeyNumbers().of(graph.edge_keys, len(graph.src))
     following, followed = (np.flatnonzero(graph.etype == one) for one in (number, mirrored))

@@ -21,7 +21,7 @@ from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
 from freshet.partitioner.ids import STRING, no_keys
-from freshet.partitioner.live_graph import LiveGraph, PartitionStats, edge_places, live_graph, partition_stats
+from freshet.partitioner.live_graph import PartitionStats, PlacedGraph, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import ITSELF, Batch, apply_events
 from freshet.partitioner.placement.rules import Rule
@@ -194,7 +194,7 @@ class Partitioner:
         """The largest `ts` so far; None before the first, or where it does not matter."""
         return self._times.largest
 
-    def live_graph(self) -> LiveGraph:
+    def live_graph(self) -> PlacedGraph:
         """The graph as it is now."""
         return live_graph(self._t, self.config.id_kind, self._types, self.features.kinds)
 

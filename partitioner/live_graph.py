@@ -18,7 +18,7 @@ from freshet.schema import EdgeValues
 
 
 @dataclass(frozen=True, slots=True)
-class LiveGraph:
+class PlacedGraph:
     """All live vertices and edges.
 
     Shapes: ids n; keys, master, slot (n,), slot the row in the master's part; src, dst (e,) int64 positions in ids;
@@ -43,7 +43,7 @@ class LiveGraph:
     kinds: Kinds | None = None
     """None: vertices have no kinds. Else etype is the relation."""
 
-    def without_mirrors(self) -> LiveGraph:
+    def without_mirrors(self) -> PlacedGraph:
         """Return the graph without the edges that follow others by themselves, since their relation mirrors one."""
         if self.kinds is None:
             return self
@@ -85,7 +85,7 @@ class PartitionStats:
         return asdict(self)
 
 
-def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kinds | None = None) -> LiveGraph:
+def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kinds | None = None) -> PlacedGraph:
     """Read the graph out of the tables."""
     rows = tables.live_vertices()
     place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
@@ -100,7 +100,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kin
     edge = tables.edge.data[edges]
     master = tables.vertex.data[rows, t.MASTER]
     etype, names = types.of_edges(edge[:, t.TYPE])
-    return LiveGraph(
+    return PlacedGraph(
         ids,
         keys,
         master,

@@ -31,6 +31,11 @@ class Coverage:
             raise UsageError(msg)
         self._next = {(source.index, partition): at for source in sources for partition, at in source.start.items()}
 
+    @property
+    def reached(self) -> Mapping[tuple[int, int], int]:
+        """The first offset that is not covered, by source and partition."""
+        return self._next
+
     def extend(self, reached: Mapping[tuple[int, int], int]) -> None:
         """Say how far later epochs reach, by source and partition."""
         self._next |= reached

@@ -19,7 +19,7 @@ from freshet.job.console import Report
 from freshet.job.errors import UsageError
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
-from freshet.job.results.final_graph import Piece, input_order
+from freshet.job.results.graph_at import Piece, input_order
 from freshet.job.results.plain_graph import PlainGraph, SnapshotGraph
 from freshet.job.results.plain_kinds import PlainKindsGraph, PlainKindsRules
 from freshet.job.results.plain_reader import Judged, event_ts_of, snapshot_events

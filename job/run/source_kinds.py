@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.topic_specs import TopicInput
@@ -41,15 +43,17 @@ class TopicSource:
         """The offset that follows the last, by partition; None: the topic is read for ever."""
         return self.spec.end
 
-    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
-        """The events of a partition, up to where it ends now.
+    def events(self, partition: int, parser: Parser, begin: int | None = None) -> Iterator[Events]:
+        """The events of a partition from its start (or `begin`), up to where it ends now.
 
         Raises: JobFailed when the brokers can't be reached, or no longer have the first message.
         """
         from freshet.job.kafka.read_topics import read_partition
 
-        origin = Origin(self.index, self.name, partition)
-        for messages in read_partition(self.spec, partition, self.properties):
+        origin, spec = Origin(self.index, self.name, partition), self.spec
+        if begin is not None:
+            spec = spec.model_copy(update={"start": {**spec.start, partition: begin}})
+        for messages in read_partition(spec, partition, self.properties):
             yield parser.parse_messages([RawMessage(*one[1:]) for one in messages], origin)[0]
 
     def first_values(self) -> list[bytes | None]:
@@ -125,11 +129,14 @@ class FileSource:
         """Position after the last record."""
         return {0: self.records}
 
-    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
-        """The events of the file, chunk by chunk."""
+    def events(self, partition: int, parser: Parser, begin: int | None = None) -> Iterator[Events]:
+        """The events of the file from its first record (or `begin`) on, chunk by chunk."""
         reader = ChunkReader(every_column=parser.is_mapped, fields=parser.fields)
+        begin = self.first if begin is None else begin
         for chunk in self.chunks:
-            yield parser.parse_chunk(chunk, reader.read(chunk))[0]
+            if chunk.first + chunk.count > begin:
+                block = parser.parse_chunk(chunk, reader.read(chunk))[0]
+                yield block.slice(int(np.searchsorted(block.position, begin, "right")), len(block))
 
     def ends_at(self, position: int, covered: int) -> bool:
         """Return whether an epoch that covers the file up to `covered` has its last event at `position`."""

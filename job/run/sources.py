@@ -63,8 +63,8 @@ class Source(Protocol):
     def end(self) -> Offsets | None:
         """Offset after the last; None if it is read without end."""
 
-    def events(self, partition: int, parser: Parser) -> Iterator[Events]:
-        """The events of a partition from its start, read again."""
+    def events(self, partition: int, parser: Parser, begin: int | None = None) -> Iterator[Events]:
+        """The events of a partition from its start, or from this offset on, read again."""
 
     def ends_at(self, position: int, covered: int) -> bool:
         """Return whether an epoch that covers a partition up to `covered` has its last event at `position`."""

@@ -7,7 +7,7 @@ memory follows the vertices and not the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from freshet.errors import InputError
 from freshet.kind_names import written_kind
 from freshet.operators.output_folders import EMBEDDINGS, LogFolders
-from freshet.operators.sink.log_proof import BASE_PREFIX, reading
+from freshet.operators.sink.log_proof import BASE_PREFIX, epochs_of, reading
 
 _ROW = ["id", "epoch", "deleted"]
 
@@ -57,7 +57,10 @@ class Positions:
 
     def upto(self, epoch: int) -> Positions:
         """Return those of the epochs up to this one."""
-        within = self.epoch <= epoch
+        return self.only(self.epoch <= epoch)
+
+    def only(self, within: np.ndarray) -> Positions:
+        """Return those where `within`, (k,) bool, is True."""
         return Positions(*(getattr(self, field.name)[within] for field in fields(self)))
 
 
@@ -143,17 +146,7 @@ class ChangeLogReader:
 
     @cached_property
     def _positions(self) -> Positions:
-        tables = [_with_input(_epochs_in(path)) for path in _visible(self._folders.epochs)]
-        columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
-        sources = [np.empty(0, object)]
-        for table in tables:
-            sources.append(np.array(table["source"].to_pylist(), object))
-            for name, pieces in columns.items():
-                pieces.append(table[name].to_numpy().astype(np.int64))
-        joined = {name: np.concatenate([np.empty(0, np.int64), *pieces]) for name, pieces in columns.items()}
-        order = np.argsort(joined["epoch"], kind="stable")
-        source = np.concatenate(sources)
-        return Positions(source=source[order], **{name: column[order] for name, column in joined.items()})
+        return _positions_of(_epochs_in(path) for path in _visible(self._folders.epochs))
 
     def last_epoch(self) -> int | None:
         """The last epoch that `epochs/` records: complete in all files of a run that came to its end or was stopped."""
@@ -252,6 +245,38 @@ def _with_input(epochs: pa.Table) -> pa.Table:
     Those of epoch 0 say what a snapshot covers, which the job has not read.
     """
     return epochs.filter(pc.and_(pc.not_equal(epochs["source"], ""), pc.greater(epochs["epoch"], 0)))
+
+
+def epochs_between(log: LogFolders, after: int, upto: int) -> tuple[np.ndarray, Positions]:
+    """Return the epochs past `after` that `epochs/` has up to `upto`, ascending, and the input that they read.
+
+    Only the files that have some of them are read.
+
+    Raises: DamagedFileError for a file that is no whole one.
+    """
+    tables = []
+    for path in _visible(log.epochs):
+        first, last = epochs_of(path)
+        if last > after and first <= upto:
+            table = _epochs_in(path)
+            within = pc.and_(pc.greater(table["epoch"], after), pc.less_equal(table["epoch"], upto))
+            tables.append(table.filter(within))
+    numbers = [table["epoch"].to_numpy() for table in tables]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *numbers])), _positions_of(tables)
+
+
+def _positions_of(tables: Iterable[pa.Table]) -> Positions:
+    """Return the rows of files of `epochs/` that say input, in the order of the epochs."""
+    columns = {name: [] for name in ("epoch", "partition", "next_offset", "events")}  # type: dict[str, list[np.ndarray]]
+    sources = [np.empty(0, object)]
+    for table in map(_with_input, tables):
+        sources.append(np.array(table["source"].to_pylist(), object))
+        for name, pieces in columns.items():
+            pieces.append(table[name].to_numpy().astype(np.int64))
+    joined = {name: np.concatenate([np.empty(0, np.int64), *pieces]) for name, pieces in columns.items()}
+    order = np.argsort(joined["epoch"], kind="stable")
+    source = np.concatenate(sources)
+    return Positions(source=source[order], **{name: column[order] for name, column in joined.items()})
 
 
 def _visible(folder: Path) -> list[Path]:

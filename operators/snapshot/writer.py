@@ -18,13 +18,13 @@ from freshet.kind_rows import KindRows
 from freshet.operators.parser.keys import KEY_FIELD
 from freshet.partitioner.events import DEFAULT_TYPE, NO_TS
 from freshet.partitioner.ids import INT, NO_KEY, Ids
-from freshet.partitioner.live_graph import LiveGraph
+from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import ATTR, FeatureRows
 
 ROWS = 1 << 18  # per row group
 
 
-def write_live_graph(folder: Path, graph: LiveGraph, x: FeatureRows, info: dict[str, Any]) -> None:
+def write_live_graph(folder: Path, graph: PlacedGraph, x: FeatureRows, info: dict[str, Any]) -> None:
     """Write vertices.parquet, edges.parquet and snapshot.json (`info`) into a folder that exists.
 
     Edges stand as the job has them: those of an undirected job both ways. Those that follow others by themselves, as
@@ -37,7 +37,7 @@ def write_live_graph(folder: Path, graph: LiveGraph, x: FeatureRows, info: dict[
     write_json(folder / "snapshot.json", info)
 
 
-def _write_vertices(path: Path, graph: LiveGraph, x: FeatureRows) -> None:
+def _write_vertices(path: Path, graph: PlacedGraph, x: FeatureRows) -> None:
     ids, kinds = graph.ids, graph.kinds if graph.kinds and graph.kinds.are_named else None
     names = pa.array(() if kinds is None else kinds.names, pa.string())
     width = x.matrix.shape[1] if x.several is None else -1
@@ -54,7 +54,7 @@ def _write_vertices(path: Path, graph: LiveGraph, x: FeatureRows) -> None:
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def _write_edges(path: Path, graph: LiveGraph) -> None:
+def _write_edges(path: Path, graph: PlacedGraph) -> None:
     kind, kinds = _id_type(graph.ids), graph.kinds
     fields = [("src", kind), ("dst", kind), ("weight", pa.float32())]
     typed = graph.types != (DEFAULT_TYPE,)
@@ -91,7 +91,7 @@ def _vectors(rows: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), some.shape[1])
 
 
-def _relation_columns(graph: LiveGraph) -> dict[str, pa.Array]:
+def _relation_columns(graph: PlacedGraph) -> dict[str, pa.Array]:
     """Values of the columns that say the type of an edge, for each type, by column."""
     kinds = graph.kinds
     if kinds is None:

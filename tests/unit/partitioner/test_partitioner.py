@@ -12,7 +12,7 @@ from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
 from freshet.partitioner.events import Events
 from freshet.partitioner.ids import NO_KEY
-from freshet.partitioner.live_graph import LiveGraph
+from freshet.partitioner.live_graph import PlacedGraph
 from freshet.partitioner.net_change import Effects
 from freshet.schema import Features
 from freshet.state.codec import Block
@@ -85,7 +85,7 @@ class Bench:
         assert stats.split_share == pytest.approx(sum(len(r.split) for r in self.receivers) / max(1, len(ids)))
 
 
-def _keys_of(graph: LiveGraph) -> list[object]:
+def _keys_of(graph: PlacedGraph) -> list[object]:
     """The key of each edge, None without."""
     if graph.edge_keys is None:
         return [None] * len(graph.src)

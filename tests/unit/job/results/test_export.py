@@ -23,7 +23,9 @@ from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.local.runtime import LocalRuntime
 from freshet.job.options.config_file import load_run_config
-from freshet.job.results.export import Stopped, _state_of, export
+from freshet.job.results.export import export
+from freshet.job.results.opened_job import Stopped
+from freshet.job.results.taken_graph import found_state
 from freshet.job.run import runner
 from freshet.job.run.new_job import prepare
 from freshet.job.run.resume import resume
@@ -187,10 +189,10 @@ def test_the_latest_state_is_the_one_that_a_resume_takes(done: Given, tmp_path: 
     saved = SavedJob.read(job)
     assert saved is not None
     stopped = Stopped(job, saved.settings, saved, run_file.read_run(job), ClientProperties())
-    assert _state_of(stopped, "latest") == _state_of(stopped, None) == str(elsewhere)
+    assert found_state(stopped, "latest") == found_state(stopped, None) == str(elsewhere)
     away = replace(stopped, saved=replace(saved, options={**saved.options, "checkpoint_dir": "s3://bucket"}))
     run_file.update_run(job, savepoint="s3://bucket/savepoint-2")
-    assert _state_of(away, "latest") == "s3://bucket/savepoint-2"
+    assert found_state(away, "latest") == "s3://bucket/savepoint-2"
 
 
 def test_what_is_no_stopped_job_is_refused(done: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

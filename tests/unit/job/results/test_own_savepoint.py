@@ -14,9 +14,10 @@ from freshet.job.flink.rest import FlinkRest, FlinkRestError
 from freshet.job.folder import layout, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.client import ClientProperties
-from freshet.job.results import export as exporting
-from freshet.job.results.export import Stopped
+from freshet.job.results import opened_job, taken_graph
+from freshet.job.results.opened_job import Stopped, open_job
 from freshet.job.results.own_savepoint import may_vanish, own_savepoint
+from freshet.job.results.taken_graph import take_graph
 from freshet.job.run.job_states import JobStates
 from freshet.job.uris import local_path
 from freshet.operators.epochs.cut import LostCutError
@@ -59,7 +60,7 @@ def taken_from(
     """The states that graphs are taken from, the first of which fail; `jobs` gets their jobs."""
     states: list[str | None] = []
 
-    def from_state(stopped: Stopped, state: str | None, _work: Path) -> dict[str, Any]:
+    def from_state(stopped: Stopped, state: str | None, _work: Path, _use: object) -> dict[str, Any]:
         states.append(state)
         if jobs is not None:
             jobs.append(stopped)
@@ -68,8 +69,12 @@ def taken_from(
         assert state is None or (Path(state) / "_metadata").exists()
         return {}
 
-    monkeypatch.setattr(exporting, "_from_state", from_state)
+    monkeypatch.setattr(taken_graph, "from_state", from_state)
     return states
+
+
+def take(stopped: Stopped, state: str | None, work: Path) -> None:
+    take_graph(stopped, state, work, lambda _taken: None)
 
 
 @pytest.mark.parametrize("given", ["latest", "checkpoints", "checkpoints/f/chk-9", "."])
@@ -77,7 +82,7 @@ def test_a_checkpoint_of_a_job_that_runs_is_never_read(
     stopped: Stopped, asked: list[str], monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     states = taken_from(monkeypatch)
-    exporting.export_state(stopped, given if given == "latest" else str(stopped.out / given), stopped.out)
+    take(stopped, given if given == "latest" else str(stopped.out / given), stopped.out)
     (target,) = asked
     assert states == [f"{local_path(target)}/savepoint-1"]
     assert "/checkpoints/exports/" in target
@@ -91,7 +96,7 @@ def test_a_savepoint_is_taken_as_it_is_named(
     savepoint = stopped.out / "elsewhere" / "savepoint-7"
     savepoint.mkdir(parents=True)
     (savepoint / "_metadata").touch()
-    exporting.export_state(stopped, str(savepoint), stopped.out)
+    take(stopped, str(savepoint), stopped.out)
     assert (states, asked) == ([str(savepoint)], [])
 
 
@@ -110,11 +115,11 @@ def test_a_cut_log_that_went_on_meanwhile_costs_another_savepoint(
     stopped: Stopped, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = taken_from(monkeypatch, LostCutError(), LostCutError())
-    exporting.export_state(stopped, "latest", stopped.out)
+    take(stopped, "latest", stopped.out)
     assert len(states) == len(set(asked)) == 3
     taken_from(monkeypatch, *[LostCutError("for good")] * 3)
     with pytest.raises(LostCutError, match="for good"):
-        exporting.export_state(stopped, "latest", stopped.out)
+        take(stopped, "latest", stopped.out)
     assert not (stopped.out / "checkpoints" / "exports").exists()
 
 
@@ -127,30 +132,30 @@ def test_a_job_that_ends_meanwhile_is_exported_as_it_ended(stopped: Stopped, mon
         raise FlinkRestError(msg)
 
     monkeypatch.setattr(FlinkRest, "savepoint", savepoint)
-    exporting.export_state(stopped, "latest", stopped.out)
+    take(stopped, "latest", stopped.out)
     assert states == [None]
-    monkeypatch.setattr(exporting, "at_work", lambda *_: "process 7")
-    monkeypatch.setattr(exporting, "_END_S", 0.0)
+    monkeypatch.setattr(opened_job, "at_work", lambda *_: "process 7")
+    monkeypatch.setattr(opened_job, "END_S", 0.0)
     with pytest.raises(FlinkRestError, match="under way"):
-        exporting.export_state(stopped, "latest", stopped.out)
+        take(stopped, "latest", stopped.out)
 
 
 def test_a_job_that_starts_or_ends_has_no_state_of_its_own(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SavedJob, "read", lambda _out: stopped.saved)
     monkeypatch.setattr(SavedJob, "settings_at", lambda *_: stopped.settings)
-    monkeypatch.setattr(exporting, "at_work", lambda *_: "process 7")
+    monkeypatch.setattr(opened_job, "at_work", lambda *_: "process 7")
     for name in ("base/complete", "M/model.json"):
         (stopped.out / name).parent.mkdir()
         (stopped.out / name).touch()
     given = {"model": stopped.out / "M", "running": True, "properties": stopped.properties}
-    assert exporting._open(stopped.out, **given).is_live
+    assert open_job(stopped.out, **given).is_live
     run_file.update_run(stopped.out, state=run_file.STARTING)
     with pytest.raises(UsageError, match="still starting; try again"):
-        exporting.export_state(exporting._open(stopped.out, **given), "latest", stopped.out)
+        take(open_job(stopped.out, **given), "latest", stopped.out)
     run_file.update_run(stopped.out, state=run_file.STOPPED)
     workers = ["process 7"] * 3
-    monkeypatch.setattr(exporting, "at_work", lambda *_: workers.pop() if workers else None)
-    assert not exporting._open(stopped.out, **given).is_live, "it is waited for"
+    monkeypatch.setattr(opened_job, "at_work", lambda *_: workers.pop() if workers else None)
+    assert not open_job(stopped.out, **given).is_live, "it is waited for"
 
 
 def test_what_exports_left_that_were_killed_goes_with_the_next_one(stopped: Stopped, asked: list[str]) -> None:
@@ -196,7 +201,7 @@ def test_a_job_that_comes_to_its_end_as_it_is_opened_is_one_that_has_finished(
     taken_from(monkeypatch, jobs=jobs)
     run_file.update_run(stopped.out, state=run_file.FINISHED)
     assert not stopped.has_finished
-    exporting.export_state(replace(stopped, is_live=False), None, stopped.out)
+    take(replace(stopped, is_live=False), None, stopped.out)
     assert [job.has_finished for job in jobs] == [True]
 
 

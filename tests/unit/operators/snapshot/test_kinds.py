@@ -16,7 +16,7 @@ from freshet.operators.snapshot.writer import write_live_graph, write_snapshot
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import Events
-from freshet.partitioner.live_graph import LiveGraph
+from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import FeatureRows, Features
 
 RELATIONS = (
@@ -52,7 +52,7 @@ def write(folder: Path, model: Kinds, *, strings: bool = False, **other: Any) ->
     return folder
 
 
-def graph_of(folder: Path, kinds: Kinds, rows: int = 3) -> tuple[LiveGraph, Events]:
+def graph_of(folder: Path, kinds: Kinds, rows: int = 3) -> tuple[PlacedGraph, Events]:
     features = Features.of_kinds(kinds)
     snapshot = open_snapshot(folder, features)
     events = Events.concatenate(list(snapshot.blocks(rows)))
@@ -61,7 +61,7 @@ def graph_of(folder: Path, kinds: Kinds, rows: int = 3) -> tuple[LiveGraph, Even
     return core.live_graph(), events
 
 
-def edges_of(graph: LiveGraph) -> dict[tuple[Any, ...], float]:
+def edges_of(graph: PlacedGraph) -> dict[tuple[Any, ...], float]:
     ids = graph.ids.to_list()
     ends = zip(graph.etype.tolist(), graph.src.tolist(), graph.dst.tolist(), strict=True)
     weights = graph.values.weight.tolist()
@@ -113,7 +113,7 @@ def test_a_graph_of_kinds_is_read_as_it_was_written(tmp_path: Path, kinds: Kinds
     assert pq.read_schema(tmp_path / "T" / "vertices.parquet").field("x").type == pa.list_(pa.float32())
 
 
-def fields_of(graph: LiveGraph) -> dict[str, Any]:
+def fields_of(graph: PlacedGraph) -> dict[str, Any]:
     return {name: getattr(graph, name) for name in graph.__slots__}
 
 

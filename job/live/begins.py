@@ -1,0 +1,78 @@
+"""Where a reader of a job's graph begins: the job's base images, a state, or a graph that was saved."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from freshet.job.kafka.client import ClientProperties
+from freshet.job.live.saved import SavedGraph, is_saved, read_saved, save
+from freshet.job.results.graph_at import GraphAt, Reached
+from freshet.job.results.opened_job import Stopped, describe_job, open_job
+from freshet.job.results.taken_graph import TakenGraph, take_graph
+from freshet.job.run.sources import Sources, load_sources
+from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.live_graph import LiveState
+
+BASE, LATEST = "base", "latest"
+
+
+def sources_of(job: Stopped) -> Sources:
+    """Return the sources of a job as it began."""
+    return load_sources(job.settings, job.saved.topics, job.properties)
+
+
+def graph_of_base(job: Stopped) -> GraphAt:
+    """Return the graph that a job began with."""
+    live = LiveState(job.settings, CutLog(job=job.settings.job_id))
+    live.restore(lambda operator, part: ())
+    return GraphAt(live, sources_of(job), Reached())
+
+
+def graph_of_saved(job: Stopped, saved: SavedGraph) -> GraphAt:
+    """Return a graph that was saved.
+
+    Raises: DamagedFileError, UnknownFormatError.
+    """
+    live = LiveState(job.settings, CutLog(job=job.settings.job_id), saved.images)
+    live.load()
+    return GraphAt(live, sources_of(job), saved.reached)
+
+
+def save_state(job: Stopped, state: str, folder: Path) -> None:
+    """Save the graph of a state (LATEST: of a new savepoint, or of where the job stopped) in a folder.
+
+    Raises: InputError where there is no such state; FlinkRestError where a job that runs writes none.
+    """
+    opened = open_job(job.out, Path(job.settings.model), running=True, properties=job.properties)
+    asked = None if state == LATEST and not opened.is_live else state
+
+    def saved(taken: TakenGraph) -> None:
+        names = taken.job.settings.sources
+        rests = {} if taken.is_last else taken.live.rests()
+        taken.coverage.extend(taken.live.positions)
+        reached = Reached(
+            taken.live.epoch,
+            {(names[source], partition): at for (source, partition), at in taken.coverage.reached.items()},
+            {(names[source], partition): count for (source, partition), count in rests.items()},
+        )
+        save(folder, job.settings.job_id, taken.live, reached)
+
+    with tempfile.TemporaryDirectory(prefix="freshet-state-") as work:
+        take_graph(opened, asked, Path(work), saved)
+
+
+def begin_of(job: Stopped, begin: str, work: Path) -> SavedGraph | None:
+    """Return the graph that a reader begins with; None: that of the job's base images. `work`: where states go."""
+    if begin == BASE:
+        return None
+    folder = Path(begin)
+    if begin != LATEST and is_saved(folder):
+        return read_saved(folder.absolute(), job.settings.job_id)
+    save_state(job, begin, work / "begin")
+    return read_saved(work / "begin", job.settings.job_id)
+
+
+def described(out: Path, model: Path | None, properties: ClientProperties) -> Stopped:
+    """Read what the job in a folder is."""
+    return describe_job(out.absolute(), model, properties)
