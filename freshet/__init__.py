@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from freshet.gnn.pyg.errors import ExportError as ExportError
     from freshet.gnn.pyg.export import export_model as export_model
     from freshet.gnn.pyg.feature_store import EmbeddingFeatureStore as EmbeddingFeatureStore
+    from freshet.gnn.torch_modules.loading import to_torch as to_torch
+    from freshet.gnn.torch_modules.module import FreshetModule as FreshetModule
     from freshet.job.history.as_of import as_of as as_of
     from freshet.job.history.changes import read_changes as read_changes
     from freshet.job.history.past_rows import history as history
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from freshet.job.training.sampler import NeighborSampler as NeighborSampler
     from freshet.operators.snapshot.given.write import write_snapshot as write_snapshot
 
-# Lazily: export_model and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
+# Lazily: export_model, to_torch and EmbeddingFeatureStore bring torch along, and `import freshet` must work without it.
 _HOMES = {
     "AsyncEmbeddingClient": "freshet.job.serving.clients.async_client",
     "BadRequestError": "freshet.job.serving.protocol.errors",
@@ -52,6 +54,7 @@ _HOMES = {
     "EmbeddingFeatureStore": "freshet.gnn.pyg.feature_store",
     "ExhaustedError": "freshet.job.serving.protocol.errors",
     "ExportError": "freshet.gnn.pyg.errors",
+    "FreshetModule": "freshet.gnn.torch_modules.module",
     "GoneError": "freshet.job.serving.protocol.errors",
     "Layer": "freshet.gnn.own.api",
     "LiveGraph": "freshet.job.live.live_graph",
@@ -76,6 +79,7 @@ _HOMES = {
     "read_changes": "freshet.job.history.changes",
     "relu": "freshet.gnn.own.api",
     "run": "freshet.job.python.functions",
+    "to_torch": "freshet.gnn.torch_modules.loading",
     "write_snapshot": "freshet.operators.snapshot.given.write",
 }
 
@@ -87,6 +91,7 @@ __all__ = [
     "ExhaustedError",
     "ExportError",
     "FreshetError",
+    "FreshetModule",
     "GoneError",
     "InputError",
     "Layer",
@@ -113,6 +118,7 @@ __all__ = [
     "read_changes",
     "relu",
     "run",
+    "to_torch",
     "write_snapshot",
 ]
 

@@ -60,6 +60,7 @@ HOMES = {
     "MissingFileError": "freshet.operators.initial.artifacts",
     "MissingVertexError": "freshet.gnn.pyg.feature_store",
     "ModelError": "freshet.gnn.model",
+    "ModuleInputError": "freshet.gnn.torch_modules.errors",
     "NoBucketError": "freshet.job.stores.object_store",
     "NoChangeLogError": "freshet.operators.sink.change_log_reader",
     "NoJobError": "freshet.job.serving.view.job_here",

@@ -72,13 +72,23 @@ class LearnedRows:
 
         Shapes: ids (n,) int64, or (n, DIGEST_BYTES) uint8 of strings.
         """
-        asked = _keys(ids)
-        rows, known = np.zeros((len(asked), self.width), np.float32), np.zeros(len(asked), bool)
-        if asked.dtype == self.keys.dtype:
-            places = np.minimum(np.searchsorted(self.keys, asked), len(self.keys) - 1)
-            known = self.keys[places] == asked
-            rows[known] = self.rows[places[known]]
+        places, known = find_ids(self.keys, ids)
+        rows = np.zeros((len(places), self.width), np.float32)
+        rows[known] = self.rows[places[known]]
         return rows, known
+
+
+def find_ids(there: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of ids among those that are there, (n,) int64, and which are there at all, (n,) bool.
+
+    The place of one that is not there is that of another. Shapes: both (n,) int64 or (n, DIGEST_BYTES) uint8, those
+    that are there ascending.
+    """
+    keys, sought = _keys(there), _keys(asked)
+    if sought.dtype != keys.dtype:
+        return np.zeros(len(sought), np.int64), np.zeros(len(sought), bool)
+    places = np.minimum(np.searchsorted(keys, sought), len(keys) - 1)
+    return places, keys[places] == sought
 
 
 def learned_weights(kind: str, ids: Sequence[Any], rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
+from freshet.gnn.pyg.declared import DeclaredModule
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
@@ -96,6 +97,8 @@ def export_model(
     `checks` tries whether layers do what they declare; its answers stand in model.json. Those of freshet.export_model
     are a short form of `freshet layer check`. `overwrite` replaces another model in the folder, which is refused else.
 
+    A module of `freshet.to_torch` is written with the weights that it has now, and takes no other options.
+
     `link_head` scores pairs of embeddings: a module that is called as head(left, right), with rows (n, width) each, and
     makes one number of each pair, such as a cosine, a torch.nn.Bilinear, or a network on both rows side by side. With
     kinds one for each two of them, as {("user", "item"): head}. Without one, pairs are scored by the dot product.
@@ -108,11 +111,14 @@ def export_model(
     asked = Asked(method, output, bool(edge_features))
     more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
     try:
+        if isinstance(module, DeclaredModule):
+            given = more._asdict() | {"output": output, "link_head": link_head}
+            _refuse_options(given | {"method": None if method == "forward" else method})
         model = _model_of(module, asked, more, checks)
         if link_head is not None:
             with _ONE_AT_A_TIME:
                 model = with_link_heads(model, link_head)
-        _write(model, Path(folder), overwrite=overwrite)
+        write_folder(model, Path(folder), overwrite=overwrite)
     except ExportError as error:
         refusal = error.in_a_line()
     else:
@@ -120,8 +126,8 @@ def export_model(
     raise refusal  # from here, and without the errors behind it: what is to be done is in its line
 
 
-def _write(model: Model | KindsModel, folder: Path, *, overwrite: bool) -> None:
-    """Write a model folder.
+def write_folder(model: Model | KindsModel, folder: Path, *, overwrite: bool = False) -> None:
+    """Write a model folder; another model in it is replaced if `overwrite`.
 
     Raises: ExportError where it cannot be written, or has another model, or one of the files of a model.
     """
@@ -157,11 +163,24 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         refuse(f"export_model takes a torch.nn.Module, got {type(module).__name__}")
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
-        if any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(module, asked.method):
+        if isinstance(module, DeclaredModule):
+            model = module.model()
+        elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(
+            module, asked.method
+        ):
             model = kinds_model(module, asked, more, checks)
         else:
             model = _plain_model(module, asked, more, checks)
     return model if checks is None else model.model_copy(update={"checks": checks(model)})
+
+
+def _refuse_options(given: Mapping[str, Any]) -> None:
+    """Refuse options beside a module that is a model already.
+
+    Raises: ExportError naming one that is given.
+    """
+    if named := sorted(name for name, value in given.items() if value is not None):
+        refuse(f"{named[0]}: a module of freshet.to_torch takes no options; what its model says comes along")
 
 
 def _one_width(features: int | Mapping[str, int] | None) -> int | None:

@@ -33,7 +33,7 @@ from freshet.gnn.declarations import (
 )
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.attributed_oracle import attention_conv, attributed_conv, ends_of, pna_conv
-from freshet.gnn.pyg.rows import function_of
+from freshet.gnn.pyg.rows import dense, join
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.schema import EdgeValues, Graph
 
@@ -288,32 +288,3 @@ def _chain(layers: list[DenseLayer], weights: dict[str, Tensor], prefix: str) ->
             """Keep the weights: they are the model's."""
 
     return Chain()
-
-
-def join(layer: Join, rows: list[Tensor]) -> Tensor:
-    """Return the rows that a join makes of these."""
-    import torch
-
-    if layer.operation == "cat":
-        return torch.cat(rows, dim=1)
-    if layer.operation == "times_length":
-        return rows[0] * rows[1].norm(dim=1, keepdim=True)
-    if layer.operation == "quotient":
-        return rows[0] / rows[1]
-    stacked = torch.stack(rows)
-    if layer.operation in ("max", "min"):
-        return getattr(stacked, layer.operation)(dim=0).values
-    return stacked.sum(dim=0) if layer.operation == "sum" else stacked.prod(dim=0)
-
-
-def dense(layer: Layer, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Return the rows after a layer of rows.
-
-    Raises: TypeError for one that is not known here.
-    """
-    run = function_of(layer, weights)
-    if run is None:
-        msg = f"the PyG oracle knows no {type(layer).__name__}"
-        raise TypeError(msg)
-    rows: Tensor = run(x)
-    return rows

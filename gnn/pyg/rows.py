@@ -1,4 +1,4 @@
-"""The layers that read one row, by torch's own functions: what the second oracle runs."""
+"""The layers that read one row, by torch's own functions: what the second oracle and modules of models run."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from freshet.gnn.declarations import (
     Silu,
     Tanh,
 )
+from freshet.gnn.kinds.declarations import Grouping
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,
@@ -30,6 +31,7 @@ from freshet.gnn.rows.functions import (
     Softmax,
     Softplus,
 )
+from freshet.gnn.rows.jumps import Join
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
 
@@ -41,6 +43,47 @@ def function_of(layer: Layer, weights: Mapping[str, Tensor]) -> Callable[[Tensor
     """Return torch's function for the layer; None for a layer that reads more than a row."""
     make = _FUNCTIONS.get(type(layer))
     return None if make is None else make(layer, weights)
+
+
+def join(layer: Join, rows: list[Tensor]) -> Tensor:
+    """Return the rows that a join makes of these."""
+    import torch
+
+    if layer.operation == "cat":
+        return torch.cat(rows, dim=1)
+    if layer.operation == "times_length":
+        return rows[0] * rows[1].norm(dim=1, keepdim=True)
+    if layer.operation == "quotient":
+        return rows[0] / rows[1]
+    stacked = torch.stack(rows)
+    if layer.operation in ("max", "min"):
+        return getattr(stacked, layer.operation)(dim=0).values
+    return stacked.sum(dim=0) if layer.operation == "sum" else stacked.prod(dim=0)
+
+
+def grouped(aggr: Grouping, parts: list[Tensor]) -> Tensor:
+    """Return the rows of several relations as one, as PyG's HeteroConv does."""
+    import torch
+
+    if aggr == "cat":
+        return torch.cat(parts, dim=1)
+    stacked = torch.stack(parts)
+    if aggr in ("min", "max"):
+        return getattr(stacked, aggr)(dim=0).values
+    return {"sum": torch.sum, "mean": torch.mean, "mul": torch.prod}[aggr](stacked, dim=0)
+
+
+def dense(layer: Layer, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Return the rows after a layer of rows.
+
+    Raises: TypeError for one that is not known here.
+    """
+    run = function_of(layer, weights)
+    if run is None:
+        msg = f"torch has no function for {type(layer).__name__}"
+        raise TypeError(msg)
+    rows: Tensor = run(x)
+    return rows
 
 
 def _functional() -> Any:

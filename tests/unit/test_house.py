@@ -36,6 +36,7 @@ FLOORS = {
         "kind_layers plan",
         "describing oracles",
         "any_plan describe pyg",
+        "torch_modules",
     ),
     "state": (
         "block_columns chunks entry_file seed task_parts",

@@ -20,7 +20,7 @@ FOLDERS = ("freshet", "kernels", "gnn", "state", "partitioner", "operators", "jo
 # Each imports only from its left.
 ORDER = (*" ".join(GROUND).split(), *FOLDERS[1:], "freshet")
 PYFLINK = ("job/*", "operators/flink/*", "state/flink_backend.py")
-TORCH = ("gnn/pyg/*", "job/training/*")
+TORCH = ("gnn/pyg/*", "job/training/*", "gnn/torch_modules/*")
 TORCH_NAMES = {"torch", "torch_geometric", "torch_sparse", "torch_scatter", "pyg_lib"}
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from freshet.gnn.declarations import AttentionConv, GATConv, GATv2Conv, TransformerConv
-from freshet.gnn.kinds.declarations import ByKind, Grouping, HeteroConv
+from freshet.gnn.kinds.declarations import ByKind, HeteroConv
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.pyg.oracle import TorchEdges, conv, dense, join
+from freshet.gnn.pyg.oracle import TorchEdges, conv
+from freshet.gnn.pyg.rows import dense, grouped, join
 from freshet.gnn.rows.jumps import Join, Keep
 from freshet.kinds_graph import KindsGraph
 
@@ -93,7 +94,7 @@ class _FullPass:
             ends = (x, self._own(relation.target)) if apart else x
             made.setdefault(relation.target, []).append(conv(one.conv, weights, ends, edges))
         over = {kind: _attention_over(parts, self._own(kind)) for kind, parts in attended.items()}
-        self.rows = over | {kind: _grouped(layer.aggr, parts) for kind, parts in made.items()}
+        self.rows = over | {kind: grouped(layer.aggr, parts) for kind, parts in made.items()}
 
     def _own(self, kind: str) -> Tensor:
         """The rows of targets; none where the kind is not there, since convs do not read it then."""
@@ -105,18 +106,6 @@ class _FullPass:
         import torch
 
         return {name: torch.tensor(w, dtype=torch.float64) for name, w in self._model.weights_of(prefix).items()}
-
-
-def _grouped(aggr: Grouping, parts: list[Tensor]) -> Tensor:
-    """Return the rows of several relations as one, as PyG's HeteroConv does."""
-    import torch
-
-    if aggr == "cat":
-        return torch.cat(parts, dim=1)
-    stacked = torch.stack(parts)
-    if aggr in ("min", "max"):
-        return getattr(stacked, aggr)(dim=0).values
-    return {"sum": torch.sum, "mean": torch.mean, "mul": torch.prod}[aggr](stacked, dim=0)
 
 
 def _attention_over(parts: list[_Attended], own: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Modules of torch that run what a model folder declares, with gradients."""

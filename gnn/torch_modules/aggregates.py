@@ -1,0 +1,81 @@
+"""Aggregates of messages at their targets by PyTorch Geometric's functions, and self-loops that convs add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.aggr import StdAggregation, VarAggregation
+from torch_geometric.utils import scatter, softmax
+
+from freshet.gnn.convs.base import ExistingLoops
+
+_BY_SQUARES = {"std": StdAggregation(), "var": VarAggregation()}
+
+
+class MessageEdges(NamedTuple):
+    """The edges that messages go along: numbers of sources and targets, and what each edge carries.
+
+    Shapes: src, dst (e,) int64; weight (e,); attr (e, width); targets is the number of vertices that `dst` counts.
+    """
+
+    src: Tensor
+    dst: Tensor
+    weight: Tensor
+    attr: Tensor
+    targets: int
+
+    def aggregated(self, kinds: str | Sequence[str], messages: Tensor) -> Tensor:
+        """Return an aggregate of messages, (e, width), or several side by side; 0 at a target without in-edges."""
+        if not isinstance(kinds, str):
+            return torch.cat([self.aggregated(kind, messages) for kind in kinds], dim=1)
+        made: Tensor
+        if kinds in _BY_SQUARES:
+            made = _BY_SQUARES[kinds](messages, self.dst, dim_size=self.targets)
+        else:
+            made = scatter(messages, self.dst, dim_size=self.targets, reduce=kinds)
+        return made
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """Return the softmax of scores over the in-edges of each target, column by column."""
+        made: Tensor = softmax(scores, self.dst, num_nodes=self.targets)
+        return made
+
+    def counts(self) -> Tensor:
+        """Return the number of in-edges of each target, (targets,) in the type of the weights."""
+        return self.totals(torch.ones_like(self.weight))
+
+    def totals(self, values: Tensor, ends: Tensor | None = None) -> Tensor:
+        """Return the sum of a number of each edge at each target, or at each of other `ends`; (targets,)."""
+        made: Tensor = scatter(values, self.dst if ends is None else ends, dim_size=self.targets, reduce="sum")
+        return made
+
+    def chosen(self, places: Tensor) -> MessageEdges:
+        """Return some of the edges, by a mask or their numbers."""
+        src, dst, weight, attr = (of[places] for of in self[:4])
+        return MessageEdges(src, dst, weight, attr, self.targets)
+
+    def with_loops(self, fill: float | None, there: ExistingLoops, *, keeps: bool = True) -> MessageEdges:
+        """Return the edges with a self-loop of weight and attributes `fill` at each vertex; None: with no further ones.
+
+        `there` is what becomes of self-loops that are there; of those that are kept the weight is, if `keeps`.
+        """
+        if fill is None and there != "drop":
+            return self
+        is_loop = self.src == self.dst
+        others = self if there == "beside" else self.chosen(~is_loop)
+        if fill is None:
+            return others
+        weight = self.weight.new_full((self.targets,), fill)
+        if keeps and there == "keep":
+            weight[self.src[is_loop]] = self.weight[is_loop]
+        return others.with_each_loop(weight, self.attr.new_full((self.targets, self.attr.shape[1]), fill))
+
+    def with_each_loop(self, weight: Tensor, attr: Tensor) -> MessageEdges:
+        """Return the edges and, behind them, a self-loop of each vertex with these values."""
+        every = torch.arange(self.targets, device=self.dst.device)
+        more = every, every, weight, attr
+        src, dst, weight, attr = (torch.cat(both) for both in zip(self[:4], more, strict=True))
+        return MessageEdges(src, dst, weight, attr, self.targets)

@@ -1,0 +1,45 @@
+"""Graphs of tests as modules of torch take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from freshet.gnn.kinds.model import KindsModel
+from freshet.kinds_graph import KindsGraph
+from freshet.schema import Graph
+
+
+def plain_inputs(graph: Graph, *, edge_features: int, real: Any = torch.float32) -> dict[str, Any]:
+    """Return the arguments of a module without kinds."""
+    values = graph.values
+    attr = {"edge_attr": torch.tensor(values.full_attr(edge_features), dtype=real)} if edge_features else {}
+    return {
+        "x": torch.tensor(graph.x, dtype=real),
+        "edge_index": torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64)),
+        "edge_weight": torch.tensor(values.weight, dtype=real),
+        **attr,
+    }
+
+
+def kinds_inputs(
+    model: KindsModel, graph: KindsGraph, ids: Mapping[str, Any] | None = None, *, real: Any = torch.float32
+) -> dict[str, Any]:
+    """Return the arguments of a module with kinds; columns behind features are left out, since `ids` find them."""
+    edges, weights, attributes = dict[Any, Any](), dict[Any, Any](), dict[Any, Any]()
+    for relation, one in zip(model.relations, graph.edges, strict=True):
+        edges[relation.ends] = torch.from_numpy(np.stack([one.src, one.dst]).astype(np.int64))
+        weights[relation.ends] = torch.tensor(one.values.weight, dtype=real)
+        if relation.edge_features:
+            attributes[relation.ends] = torch.tensor(one.values.full_attr(relation.edge_features), dtype=real)
+    rows = zip(model.kinds.items(), graph.x, strict=True)
+    return {
+        "x_dict": {kind: torch.tensor(x[:, :width], dtype=real) for (kind, width), x in rows if width},
+        "edge_index_dict": edges,
+        "edge_weight_dict": weights,
+        "edge_attr_dict": attributes,
+        "ids": ids,
+    }
