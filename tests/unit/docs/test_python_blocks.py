@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from freshet import EmbeddingClient
@@ -61,6 +63,10 @@ def names(line: str) -> dict[str, Any]:
 
     module, ids = Net().eval(), [7, 9, 2]
     graph = {"x": torch.randn(6, 4), "edge_index": torch.randint(6, (2, 12))}
+    vertices = torch.arange(6)
+    if "freshet.labels(" in line or "freshet.loader(" in line:
+        labelled = {"id": vertices, "y": vertices % 2, "train_mask": vertices > 2}
+        return {"data": pyg.data.Data(**graph, **labelled)}
     data = pyg.data.HeteroData(user={"x": graph["x"]}, user__follows__user={"edge_index": graph["edge_index"]})
     return {
         "EmbeddingClient": EmbeddingClient,
@@ -82,6 +88,8 @@ def test_every_statement_runs(
 ) -> None:
     address = f'"127.0.0.1:{served.port}", timeout=120'  # this process may wait long for a core
     text = text.replace('"127.0.0.1:47470"', address).replace('"O"', repr(str(served.hand.out)))
+    text = text.replace('"L.parquet"', repr(str(tmp_path / "L.parquet")))
+    pq.write_table(pa.table({"id": [2, 5], "label": [1, 0]}), tmp_path / "L.parquet")
     for said, here in HERE.items():
         text = text.replace(said, here)
     space: dict[str, Any] = {}
