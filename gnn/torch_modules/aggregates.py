@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.aggr import StdAggregation, VarAggregation
 from torch_geometric.utils import scatter, softmax
 
 from freshet.gnn.convs.base import ExistingLoops
 
-_BY_SQUARES = {"std": StdAggregation(), "var": VarAggregation()}
+_LEAST_VARIANCE = 1e-5
+"""Variance up to which StdAggregation of PyTorch Geometric gives 0."""
 
 
 class MessageEdges(NamedTuple):
@@ -31,12 +31,20 @@ class MessageEdges(NamedTuple):
         """Return an aggregate of messages, (e, width), or several side by side; 0 at a target without in-edges."""
         if not isinstance(kinds, str):
             return torch.cat([self.aggregated(kind, messages) for kind in kinds], dim=1)
-        made: Tensor
-        if kinds in _BY_SQUARES:
-            made = _BY_SQUARES[kinds](messages, self.dst, dim_size=self.targets)
-        else:
-            made = scatter(messages, self.dst, dim_size=self.targets, reduce=kinds)
+        if kinds in ("std", "var"):
+            variance = self._variance(messages)
+            return variance if kinds == "var" else _deviation(variance)
+        made: Tensor = scatter(messages, self.dst, dim_size=self.targets, reduce=kinds)
         return made
+
+    def _variance(self, messages: Tensor) -> Tensor:
+        """Return the mean square of the distance from the mean.
+
+        PyTorch Geometric subtracts the square of the mean from that of squares, of which float32 leaves little where
+        messages are alike; jobs sum those in float64.
+        """
+        away = messages - self.aggregated("mean", messages)[self.dst]
+        return self.aggregated("mean", away * away)
 
     def softmax(self, scores: Tensor) -> Tensor:
         """Return the softmax of scores over the in-edges of each target, column by column."""
@@ -79,3 +87,7 @@ class MessageEdges(NamedTuple):
         more = every, every, weight, attr
         src, dst, weight, attr = (torch.cat(both) for both in zip(self[:4], more, strict=True))
         return MessageEdges(src, dst, weight, attr, self.targets)
+
+
+def _deviation(variance: Tensor) -> Tensor:
+    return variance.clamp(min=_LEAST_VARIANCE).sqrt().masked_fill(variance <= _LEAST_VARIANCE, 0)

@@ -104,7 +104,7 @@ class OneKindModule(_ByDicts):
     A model of one edge type is called without `edge_type`.
     """
 
-    def forward(self, x: Any, edge_index: Any, *args: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **named: Any) -> Any:
         """Return the embeddings of all vertices, given (x, edge_index, edge_type, edge_weight, edge_attr, ids).
 
         All but the first three are optional; there is no `edge_type` where the model has one. `x` is None where
@@ -115,13 +115,12 @@ class OneKindModule(_ByDicts):
             strings; result (n, width)
         Raises: ModuleInputError naming the argument that does not fit; TypeError for other arguments.
         """
-        if isinstance(edge_index, Mapping):
-            return self._by_dicts(*_bound(_DICTS, (x, edge_index, *args), named, required=2))
+        if named.keys() & set(_DICTS[:4]) or any(isinstance(one, Mapping) for one in args[:2]):
+            return self._by_dicts(*_bound(_DICTS, args, named, required=2))
         several = len(self._kinds_model.relations) > 1
         names = ("x", "edge_index", *(["edge_type"] if several else []), "edge_weight", "edge_attr", "ids")
-        given = dict(
-            zip(names, _bound(names, (x, edge_index, *args), named, required=3 if several else 2), strict=True)
-        )
+        values = _bound(names, args, named, required=3 if several else 2)
+        given = dict(zip(names, values, strict=True))
         (rows,) = self._plainly(given).values()
         return rows
 

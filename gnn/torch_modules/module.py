@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain as chain_of
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,8 @@ class FreshetModule(DeclaredModule):
 
     def _real(self) -> torch.dtype | None:
         """Return the type of the weights; None where there are none."""
-        return next((one.dtype for one in under(self).values() if one.is_floating_point()), None)
+        every = chain_of(self.parameters(), self.buffers())
+        return next((one.dtype for one in every if one.is_floating_point()), None)
 
     def _widths(self) -> dict[str, int]:
         declared = self._declared

@@ -19,6 +19,7 @@ from freshet.gnn.plan import Plan  # noqa: E402
 from freshet.gnn.pyg.check import off  # noqa: E402
 from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
 from freshet.schema import WEIGHT, Graph  # noqa: E402
+from tests.support.graphs.gradients import assert_gradients  # noqa: E402
 from tests.support.graphs.models import all_small_models, conv, linear, make_model, random_model  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
 from tests.support.graphs.torch_graphs import plain_inputs  # noqa: E402
@@ -45,6 +46,17 @@ def test_rows_are_those_of_the_oracle(name: str) -> None:
     model = MODELS[name]()
     assert_rows(model, random_graph(list(MODELS).index(name), vertices=30, edges=120))
     assert module_of(model).model().sha256() == model.sha256()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_differences(name: str) -> None:
+    model, seed = MODELS[name](), list(MODELS).index(name)
+    module = module_of(model).double()
+    if not list(module.parameters()):
+        pytest.skip("no layer has weights")
+    graph = random_graph(seed, vertices=12, edges=40)
+    inputs = plain_inputs(graph, edge_features=model.edge_features, real=torch.float64)
+    assert_gradients(module, lambda: [module(**inputs)], seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
