@@ -88,6 +88,8 @@ class LiveState:
 
     def write(self, folder: Path) -> None:
         """Write the graph as images into a folder, from which `load` goes on; they are of use together alone."""
+        for table in [*self.core.tables, *self.storage.core.tables]:
+            table.touch_all()  # also what is as a state or an image has it
         write_image(self.core.tables, folder / str(Place(PARTITIONER, 0)), 0)
         for k, part in enumerate(self.storage.parts):
             tables, number = self.storage.core.tables_of(k)

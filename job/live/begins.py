@@ -1,12 +1,15 @@
-"""Where a reader of a job's graph begins: the job's base images, a state, or a graph that was saved."""
+"""The begin of a reader of a job's graph: the job's base images, a state, or a graph that was saved."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from freshet.job.kafka.client import ClientProperties
+from freshet.job.errors import UsageError
+from freshet.job.lifecycle.job_state import at_work
 from freshet.job.live.saved import SavedGraph, is_saved, read_saved, save
+from freshet.job.options.config_file import load_flink, load_properties
 from freshet.job.results.graph_at import GraphAt, Reached
 from freshet.job.results.opened_job import Stopped, describe_job, open_job
 from freshet.job.results.taken_graph import TakenGraph, take_graph
@@ -45,6 +48,10 @@ def save_state(job: Stopped, state: str, folder: Path) -> None:
     Raises: InputError where there is no such state; FlinkRestError where a job that runs writes none.
     """
     opened = open_job(job.out, Path(job.settings.model), running=True, properties=job.properties)
+    if opened.is_local and (worker := at_work(job.out)):
+        msg = f"{job.out}: {worker} works on it, and the local runtime writes no savepoints; give begin={BASE!r}"
+        raise UsageError(msg)
+    opened = replace(opened, flink=job.flink)
     asked = None if state == LATEST and not opened.is_live else state
 
     def saved(taken: TakenGraph) -> None:
@@ -73,6 +80,8 @@ def begin_of(job: Stopped, begin: str, work: Path) -> SavedGraph | None:
     return read_saved(work / "begin", job.settings.job_id)
 
 
-def described(out: Path, model: Path | None, properties: ClientProperties) -> Stopped:
-    """Read what the job in a folder is."""
-    return describe_job(out.absolute(), model, properties)
+def described(out: Path, model: Path | None, config: Path | None) -> Stopped:
+    """Read what the job in a folder is; `config`: properties of clients, and Flink's options in place of the job's."""
+    found = describe_job(out, model, load_properties(config))
+    flink = load_flink(config)
+    return replace(found, flink=flink) if flink else found

@@ -18,6 +18,7 @@ from freshet.job.live.begins import BASE, begin_of, described, graph_of_base, gr
 from freshet.job.live.graph_arrays import OrderedGraph, arrays_of
 from freshet.job.live.long_work import LongWork
 from freshet.job.live.saved import save
+from freshet.job.options.layers import take_layers
 from freshet.job.results.graph_at import GraphAt
 from freshet.job.serving.protocol.errors import NotYetError
 from freshet.job.serving.tables.change_log_rows import positions_at
@@ -48,7 +49,7 @@ class LiveGraph:
             `freshet export` does; of a job that does not run, with its last state. A path: with that savepoint of the
             job, or with a folder of `save`.
         model: model folder of the job, if it has moved.
-        config: YAML file with properties of Kafka's clients under `kafka:`, as for `freshet export`.
+        config: YAML file with properties of Kafka's clients under `kafka:`, and Flink's options under `flink:`.
         layers: modules of your own layers that the model has.
 
     Raises:
@@ -65,17 +66,17 @@ class LiveGraph:
         config: str | Path | None = None,
         layers: Sequence[str] = (),
     ) -> None:
-        from freshet.job.options.config_file import load_properties
-        from freshet.job.options.layers import take_layers
-
         take_layers(layers)
-        properties = load_properties(None if config is None else Path(config))
         self.out = Path(out).absolute()
-        self._job = described(self.out, None if model is None else Path(model), properties)
+        self._job = described(self.out, _path(model), _path(config))
         self._plan = load_plan(self._job.settings.model)
-        self._work = tempfile.TemporaryDirectory(prefix="freshet-live-graph-")
-        self._begin = begin_of(self._job, str(begin), Path(self._work.name))
         self._graph: GraphAt | None = None
+        self._work = tempfile.TemporaryDirectory(prefix="freshet-live-graph-")
+        try:
+            self._begin = begin_of(self._job, str(begin), Path(self._work.name))
+        except BaseException:
+            self._work.cleanup()
+            raise
         self.begin_epoch = 0 if self._begin is None else self._begin.reached.epoch
 
     def at(self, epoch: int | None = None, timeout: float = 60.0) -> AnyData:
@@ -139,6 +140,11 @@ class LiveGraph:
     def epoch(self) -> int:
         """The epoch of the last call, at first that of the begin."""
         return self.begin_epoch if self._graph is None else self._graph.epoch
+
+    @property
+    def events(self) -> int:
+        """Number of events that were applied since the reader began, or began again."""
+        return 0 if self._graph is None else self._graph.events
 
     def newest(self) -> int:
         """Return the newest epoch that `O/epochs` has, -1 before the first."""
@@ -212,3 +218,7 @@ class LiveGraph:
                 asked_at, is_over = time.monotonic(), at_work(self.out) is None
                 continue  # it may have written its last epoch before
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)

@@ -1,52 +1,308 @@
-"""The graph of a job at its epochs, held against a plain replay of its events."""
+"""The graph of a job at its epochs, held against a plain replay of its events in dictionaries."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import orjson
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from freshet import InputError, LiveGraph, NotYetError
-from freshet.job.live.graph_arrays import OrderedGraph
-from tests.unit.job.results.test_export import EVENTS, Given
+from freshet.files.json_file import DamagedFileError
+from freshet.gnn.model import save_model
+from freshet.job.live import saved
+from freshet.job.options.config_file import load_run_config
+from freshet.job.results.export import export
+from freshet.job.run import runner
+from freshet.kinds import NO_MIRROR, Kinds
+from freshet.operators.snapshot.writer import write_snapshot
+from tests.support.graphs.attributed import EDGE_WIDTH, gine
+from tests.support.graphs.live_truth import Bond, Truth, as_event, assert_same_data, content_of, records_of
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.simulation.pages import page_bytes
+from tests.unit.job.results.test_attributes import run
+from tests.unit.job.results.test_kinds_jobs import kinds_of, of_one_kind, with_attributes, without_features
+
+EVENTS, PER_EPOCH = 600, 20
+LAST = EVENTS // PER_EPOCH
+
+
+@dataclass
+class Case:
+    """A job: its model, the graph before its events, the options of the run, and ids of vertices."""
+
+    model: Any
+    truth: Truth
+    options: dict[str, Any]
+    ids: list[Any]
+    attr: list[bool]
+    keys: tuple[Any, ...] = ()
+
+
+def bonds_of(kinds: Kinds) -> list[Bond]:
+    mirrors = {one.mirrors: number for number, one in enumerate(kinds.relations)}
+    return [
+        Bond(*kinds.triple(one), one.edge_width, mirrors.get(number), one.mirrors == NO_MIRROR)
+        for number, one in enumerate(kinds.relations)
+    ]
+
+
+def of_kinds(model: Any, **more: Any) -> Truth:
+    kinds = kinds_of(model)
+    return Truth(dict(zip(kinds.names, kinds.widths, strict=True)), bonds_of(kinds), **more)
+
+
+TTL: dict[str, Any] = {"edge_ttl": "60s", "ts_jump": "1h"}
+TEXTS = [f"v{k}" if k % 3 else f"{'ü' * 9}{k}" for k in range(24)]
+
+
+def undirected() -> Case:
+    """Edges both ways, which expire, with attributes and strings as ids."""
+    model = make_model(1, [conv("gcn_conv", IN_WIDTH, 4), gine(4, 3)])
+    truth = Truth({"": IN_WIDTH}, [Bond("", None, "", EDGE_WIDTH, 0)], 60_000)
+    return Case(model, truth, {**TTL, "undirected": True}, TEXTS, [True])
+
+
+def plain() -> Case:
+    """Edges one way that carry weights alone, with negative ids."""
+    model = make_model(1, [conv("graph_conv", IN_WIDTH, 4), conv("sage_conv", 4, 3)])
+    return Case(model, Truth({"": IN_WIDTH}, [Bond("", None, "")]), {}, [7 * k - 30 for k in range(30)], [False])
+
+
+def keyed() -> Case:
+    """Edges of one pair side by side, by keys, with types of the model and attributes that it does not read."""
+    model = make_model(1, [conv("sage_conv", IN_WIDTH, 4)], edge_types=["a", "b", "c"])
+    truth = Truth({"": IN_WIDTH}, [Bond("", name, "") for name in "abc"])
+    return Case(model, truth, {"edge_key": "key"}, list(range(12)), [False] * 3, ("p", "q", "r"))
+
+
+def kinds() -> Case:
+    """Kinds with mirrors, one of which alone has messages that read attributes; edges with keys expire."""
+    model = with_attributes()
+    attr = [True, True, False, False]
+    return Case(model, of_kinds(model, ttl=60_000), {**TTL, "edge_key": "key"}, TEXTS[:12], attr, (1, 2, 3))
+
+
+def learned() -> Case:
+    """Kinds of which one has learned rows alone."""
+    model = without_features()
+    truth = of_kinds(model)
+    return Case(model, truth, {}, list(range(12)), [False] * len(truth.bonds))
+
+
+def relations() -> Case:
+    """Relations between vertices that have no kinds."""
+    model = of_one_kind()
+    truth = of_kinds(model)
+    return Case(model, truth, {}, list(range(12)), [False] * len(truth.bonds))
+
+
+@dataclass
+class Job:
+    """A job that was stopped on its way, and one that has come to its end; `truths` after each epoch."""
+
+    folder: Path
+    case: Case
+    truths: list[tuple[Any, Any]]
+
+    def check(self, data: Any) -> None:
+        assert content_of(data, self.case.truth) == self.truths[data["epoch"]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_pages() -> Iterator[None]:
+    """Tables have many pages, as those of large graphs have."""
+    with page_bytes(256):
+        yield
+
+
+CASES = [undirected, plain, keyed, kinds, learned, relations]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda one: one.__name__)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder, case = tmp_path_factory.mktemp(request.param.__name__), request.param()
+    save_model(case.model, folder / "model")
+    records = records_of(random.Random(3), case.truth, EVENTS, case.ids, case.keys)
+    lines = [orjson.dumps(as_event(case.truth, one)) for one in records]
+    lines[100:100] = [b"no event"] * 3
+    (folder / "events.jsonl").write_bytes(b"\n".join(lines))
+    truths = []
+    for epoch in range(LAST + 1):
+        begin = PER_EPOCH * (epoch - 1)
+        case.truth.epoch(records[begin : begin + PER_EPOCH] if epoch else [])
+        x, edges = case.truth.content(case.attr)
+        truths.append((dict(x), edges))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("freshet.operators.parser.files.CHUNK_LINES", 70)
+        run(folder, "O", parts=2, **case.options)
+        run(folder, "stopped", stop_after=3, parts=3, **case.options)
+    yield Job(folder, case, truths)
+
+
+def test_it_is_the_graph_of_each_epoch_from_every_begin(job: Job, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    edges = [sum(map(len, edges)) for _, edges in job.truths]
+    assert max(edges) > 40
+    epochs = [rng.randrange(5, 20), 0, LAST, *rng.sample(range(1, LAST), 8)]
+    with LiveGraph(job.folder / "O") as base:
+        for epoch in epochs:
+            data = base.at(epoch, timeout=0.0)
+            assert data["epoch"] == base.epoch == epoch
+            job.check(data)
+        assert base.at()["epoch"] == LAST
+        assert base.at(0)["positions"] == {}
+        base.at(epochs[0])
+        base.save(tmp_path / "S")
+    with LiveGraph(job.folder / "O", begin=tmp_path / "S") as live:
+        assert live.epoch == epochs[0]
+        for epoch in sorted(one for one in epochs if one >= epochs[0])[::-1]:
+            job.check(live.at(epoch))
+        live.save(tmp_path / "S2")
+        live.at(live.begin_epoch + 1)
+        live.save(tmp_path / "S3")
+    for folder, epoch in (("S2", live.begin_epoch), ("S3", live.begin_epoch + 1)):
+        with LiveGraph(job.folder / "O", begin=tmp_path / folder) as again:  # saved by one that began with a saved one
+            assert again.begin_epoch == epoch
+            job.check(again.at(epoch))
+            job.check(again.at(LAST))
+    with LiveGraph(job.folder / "O", begin="latest") as live:
+        job.check(live.at())
+        assert live.epoch == LAST
+
+
+def test_a_state_and_the_begin_of_the_job_give_the_same_arrays(job: Job, tmp_path: Path) -> None:
+    out = job.folder / "stopped"
+    with LiveGraph(out) as base, LiveGraph(out, begin="latest") as latest:
+        assert 0 < latest.begin_epoch == base.newest() < LAST
+        first, second = base.at(), latest.at()
+        job.check(first)
+        assert_same_data(first, second)
+        with pytest.raises(InputError, match="is before epoch"):
+            latest.at(latest.begin_epoch - 1)
+        latest.save(tmp_path / "S")
+    # The same input, of which that job has not read all: its epochs are the first ones of the other.
+    with pytest.raises(InputError, match="has the graph of job"):
+        LiveGraph(job.folder / "O", begin=tmp_path / "S")
+
+
+def test_an_epoch_that_is_not_there_is_not_waited_for_when_nobody_works_on_the_job(job: Job) -> None:
+    with LiveGraph(job.folder / "O") as live, pytest.raises(NotYetError, match="the newest is 30: nobody works on"):
+        live.at(LAST + 1, timeout=600.0)
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Given:
-    given = Given(tmp_path_factory.mktemp("done"))
-    given.run("O", parts=2)
-    return given
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job that began with a snapshot, in a folder of its own with its input."""
+    folder = tmp_path_factory.mktemp("small")
+    case = plain()
+    save_model(case.model, folder / "model")
+    write_snapshot(folder / "S", [1, 2], np.ones((2, IN_WIDTH), np.float32), [1], [2], np.array([2.0], np.float32))
+    records = records_of(random.Random(1), case.truth, 200, case.ids)
+    (folder / "events.jsonl").write_bytes(b"\n".join(orjson.dumps(as_event(case.truth, one)) for one in records))
+    run(folder, "O", snapshot=folder / "S")
+    return folder
 
 
-def content(graph: OrderedGraph) -> tuple[dict[object, list[float]], dict[tuple[object, object], float]]:
-    """Features by id, and weights by the ids of the ends."""
-    (ids,), ((src, dst, values),) = graph.ids, graph.graph.edges
-    names = ids.tolist()
-    ends = [(names[a], names[b]) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
-    assert len(set(ends)) == len(ends)
-    x = graph.graph.x[0].tolist()
-    return dict(zip(names, x, strict=True)), dict(zip(ends, values.weight.tolist(), strict=True))
+def test_it_begins_with_the_snapshot_of_the_job(small: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (small / "O").rglob("*")}
+    with LiveGraph(small / "O") as live:
+        data = live.at(0)
+        assert (data["id"].tolist(), data["edge_index"].tolist()) == ([1, 2], [[0], [1]])
+        assert data["edge_weight"].tolist() == [2.0]
+        assert live.at(4)["positions"] == {f"{small}/events.jsonl:0": 80}
+    assert {path: path.stat().st_mtime_ns for path in (small / "O").rglob("*")} == before, "it writes nothing there"
 
 
-def test_it_has_the_graph_of_each_epoch_also_going_back(done: Given, tmp_path: Path) -> None:
-    epochs = [*range(EVENTS // 20 + 1)]
-    random.Random(1).shuffle(epochs)
-    with LiveGraph(done.folder / "O") as live:
-        for epoch in [*epochs[:12], 0, None]:
-            found = live.arrays(epoch, timeout=0.0)
-            vertices, edges = done.truth(20 * live.epoch)
-            assert content(found) == (vertices, {(src, dst): value for (src, dst, _), value in edges.items()})
-        assert live.epoch == EVENTS // 20
-        with pytest.raises(NotYetError, match="expected epoch 31, the newest is 30: nobody works on the job"):
-            live.arrays(31)
-        live.arrays(9)
-        live.save(tmp_path / "S")
-    with LiveGraph(done.folder / "O", begin=tmp_path / "S") as live:
-        assert live.begin_epoch == live.epoch == 9
-        for epoch in (9, 20, 12):
-            found = live.arrays(epoch)
-            vertices, edges = done.truth(20 * epoch)
-            assert content(found) == (vertices, {(src, dst): value for (src, dst, _), value in edges.items()})
-        with pytest.raises(InputError, match="epoch 8 is before epoch 9"):
-            live.arrays(8)
+def test_input_that_is_not_as_it_was_is_named(small: Path) -> None:
+    events = small / "events.jsonl"
+    whole = events.read_bytes()
+    lines = whole.split(b"\n")
+    try:
+        with LiveGraph(small / "O") as live:
+            live.at(2)
+            events.write_bytes(b"\n".join([*lines[:50], b"x" * len(lines[50]), *lines[51:]]))
+            live.at(2)
+        with LiveGraph(small / "O") as live:
+            with pytest.raises(InputError, match="these are not the events that it read"):
+                live.at()
+            events.unlink()
+            with pytest.raises(InputError, match=r"events\.jsonl"):
+                live.at(1)
+            events.write_bytes(whole)
+            assert live.at(1)["epoch"] == 1, "it goes on once they are back"
+    finally:
+        events.write_bytes(whole)
+
+
+def test_epochs_that_are_not_all_there_are_named(small: Path) -> None:
+    (path,) = (small / "O" / "epochs").glob("[!._]*.parquet")
+    whole = path.read_bytes()
+    table = pq.read_table(path)
+    try:
+        pq.write_table(table.filter(pc.not_equal(table["epoch"], 3)), path)
+        with LiveGraph(small / "O") as live:
+            assert live.at(2)["epoch"] == 2
+            with pytest.raises(InputError, match=r"epochs/ does not have epoch 3; put its files back"):
+                live.at(5)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_behind_an_export_epoch_0_has_its_positions(small: Path, tmp_path: Path) -> None:
+    export(tmp_path / "S", small / "O")
+    events = [str(small / "events.jsonl")]
+    given = {"model": small / "model", "events": events, "snapshot": tmp_path / "S", "out": tmp_path / "O"}
+    assert runner.run(load_run_config(given | {"runtime": "local"})) == 0
+    with LiveGraph(small / "O") as before, LiveGraph(tmp_path / "O") as live:
+        first, second = before.at(), live.at(0)
+        assert second["positions"] == first["positions"] == {f"{events[0]}:0": 200}
+        second["epoch"] = first["epoch"]
+        assert_same_data(first, second)
+
+
+def test_a_save_that_is_cut_short_leaves_the_former_one(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "S"
+    with LiveGraph(small / "O") as live:
+        live.at(3)
+        live.save(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(saved, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            live.at(5)
+            with pytest.raises(KeyboardInterrupt):
+                live.save(folder)
+        (folder / "graph-9-left").mkdir()  # of one that was killed
+        with LiveGraph(small / "O", begin=folder) as other:
+            assert other.at(4)["epoch"] == 4
+            assert other.begin_epoch == 3
+        live.save(folder)
+        assert len(list(folder.iterdir())) == 2
+    with LiveGraph(small / "O", begin=folder) as other:
+        assert other.begin_epoch == 5
+    (file,) = folder.glob("graph-*/storage*/x.bin") or [None]
+    assert file is not None
+    file.write_bytes(bytes(len(file.read_bytes())))
+    with LiveGraph(small / "O", begin=folder) as other, pytest.raises(DamagedFileError, match="checksums"):
+        other.at()
+
+
+def test_folders_that_are_not_for_it_are_refused(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").touch()
+    with LiveGraph(small / "O") as live:
+        with pytest.raises(InputError, match="new, empty, or has a saved graph; it has mine"):
+            live.save(tmp_path)
+        with pytest.raises(InputError, match="expected a folder outside of"):
+            live.save(small / "O" / "S")
+    with pytest.raises(InputError, match="no job in it"):
+        LiveGraph(tmp_path)
+    with pytest.raises(InputError):
+        LiveGraph(small / "O", begin=tmp_path / "nothing")
