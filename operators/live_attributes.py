@@ -30,6 +30,7 @@ from freshet.schema import Features
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
 from freshet.state.codec import Block, view
 
+_FORMER_MIN = 1 << 20  # entries, beside two for each edge, that may be kept though they no longer hold
 _ALL = -1  # in place of a relation: edges have none
 
 
@@ -104,6 +105,17 @@ class LiveAttributes:
         for one in self._kept:
             one.take(block)
 
+    def forget_former(self, core: Partitioner) -> None:
+        """Drop entries that no longer hold, where there are many; `core` has taken what was taken here."""
+        if all(one.count <= 2 * core.edges + _FORMER_MIN for one in self._kept):
+            return
+        every = core.edge_places().astype(np.int64)
+        for one in self._kept:
+            attr = np.zeros((every.shape[1], self._width), np.float32)
+            one.put(every, attr)
+            one.clear()
+            one.load(every, attr)
+
     def of(self, core: Partitioner, graph: PlacedGraph) -> np.ndarray:
         """Return the attributes of all live edges, (edges, width) float32, in the order of the live graph."""
         every = core.edge_places().astype(np.int64)
@@ -123,6 +135,15 @@ class _Kept:
         self.keeper, self._parts = keeper, parts
         self._ends: list[np.ndarray] = []
         self._attr = [np.zeros((0, width), np.float32)]
+
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return sum(map(len, self._attr))
+
+    def clear(self) -> None:
+        """Have no entries."""
+        self._ends, self._attr = [], [self._attr[0][:0]]
 
     def take(self, whole: Block) -> None:
         """Take the changes of an epoch."""
@@ -150,8 +171,7 @@ class _Kept:
         asked = every[:4, has]
         known = np.concatenate([*self._ends, np.empty((4, 0), np.int64)], axis=1)
         keys = np.concatenate([known, asked], axis=1)
-        number = np.arange(keys.shape[1])  # what was asked comes last of all with the same ends
-        order = np.lexsort((number, *keys))
+        order = np.lexsort((keys[2] << 32 | keys[3], keys[0] << 32 | keys[1]))  # what was asked is last of its like
         is_asked = order >= known.shape[1]
         # the newest entry before it in this order: several edges do not have the same ends and type
         newest = order[np.maximum(np.flatnonzero(is_asked) - 1, 0)]

@@ -210,6 +210,8 @@ class LiveState:
             blocks = self.storage.offer(message.block)
             if blocks is not None:
                 self.storage.act(blocks)
+        if self._attributes is not None:
+            self._attributes.forget_former(self.core)
 
     def _note(self, block: Block) -> None:
         columns = [block.columns[name].tolist() for name in POSITIONS]
