@@ -165,7 +165,7 @@ import sys
 from freshet import LiveGraph
 live = LiveGraph(sys.argv[1])
 for epoch in range(1, 1000):
-    live.at(epoch % 20 + 1)
+    live.arrays(epoch % 20 + 1)
     live.save(sys.argv[2])
     print(live.epoch, flush=True)
 """
@@ -177,7 +177,7 @@ def test_a_reader_that_is_killed_at_any_moment_goes_on_from_its_last_save(tmp_pa
     given = Given(tmp_path)
     out, rng = given.run("O", parts=2), random.Random(5)
     with LiveGraph(out) as base:
-        for _ in range(6):
+        for _ in range(4):
             command = [sys.executable, "-c", SAVES, str(out), str(tmp_path / "S")]
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +197,30 @@ def test_a_state_and_the_begin_of_the_job_give_the_same_arrays(job: Job, tmp_pat
 def test_an_epoch_that_is_not_there_is_not_waited_for_when_nobody_works_on_the_job(job: Job) -> None:
     with LiveGraph(job.folder / "O") as live, pytest.raises(NotYetError, match="the newest is 30: nobody works on"):
         live.at(LAST + 1, timeout=600.0)
+
+
+def test_an_epoch_of_a_job_that_runs_is_waited_for(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = (small / "O" / "epochs").glob("[!._]*.parquet")
+    monkeypatch.setattr("freshet.job.live.live_graph.at_work", lambda *_: "process 7")
+    with LiveGraph(small / "O") as live:
+        path.rename(tmp_path / path.name)
+        try:
+            with pytest.raises(NotYetError, match="expected an epoch, the newest is -1: not within 0 s"):
+                live.at(timeout=0.0)
+            again = threading.Timer(0.3, (tmp_path / path.name).rename, [path])
+            again.start()
+            assert live.at(3, timeout=60.0)["epoch"] == 3
+            again.join()
+        finally:
+            if not path.exists():
+                (tmp_path / path.name).rename(path)
+    monkeypatch.setattr("freshet.job.live.begins.at_work", lambda *_: "process 7")
+    with pytest.raises(
+        InputError, match="process 7 works on it, and the local runtime writes no savepoints"
+    ):
+        LiveGraph(small / "O", begin="latest")
 
 
 @pytest.fixture(scope="module")
