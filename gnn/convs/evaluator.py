@@ -1,7 +1,8 @@
 """One evaluator of programs (program.py), over rows of whatever kind an algebra has.
 
-There are three algebras: float32 rows of a job (gnn/layers/own/program.py), values in float64 with their scales
-(gnn/oracles/messages.py), and symbols of a solver (operators/checks/proofs/programs.py).
+There are four algebras: float32 rows of a job (gnn/layers/own/program.py), values in float64 with their scales
+(gnn/oracles/messages.py), symbols of a solver (operators/checks/proofs/programs.py), and rows of torch with gradients
+(gnn/torch_modules/programs.py).
 """
 
 from __future__ import annotations

@@ -43,13 +43,21 @@ class MessageEdges(NamedTuple):
         PyTorch Geometric subtracts the square of the mean from that of squares, of which float32 leaves little where
         messages are alike; jobs sum those in float64.
         """
-        away = messages - self.aggregated("mean", messages)[self.dst]
+        away = messages - self.of_targets(self.aggregated("mean", messages))
         return self.aggregated("mean", away * away)
 
     def softmax(self, scores: Tensor) -> Tensor:
         """Return the softmax of scores over the in-edges of each target, column by column."""
         made: Tensor = softmax(scores, self.dst, num_nodes=self.targets)
         return made
+
+    def of_sources(self, rows: Tensor) -> Tensor:
+        """Return rows of sources, or numbers of them, for each edge."""
+        return rows.index_select(0, self.src)
+
+    def of_targets(self, rows: Tensor) -> Tensor:
+        """Return rows of targets, or numbers of them, for each edge."""
+        return rows.index_select(0, self.dst)
 
     def counts(self) -> Tensor:
         """Return the number of in-edges of each target, (targets,) in the type of the weights."""

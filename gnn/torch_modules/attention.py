@@ -64,20 +64,24 @@ def _scored(part: AttendingConv, own: Tensor) -> tuple[Tensor, Tensor]:
     layer, weights, x, edges = part
     if isinstance(layer, AGNNConv):
         unit = functional.normalize(x)
-        scores = weights["beta"] * (unit[edges.src] * functional.normalize(own)[edges.dst]).sum(dim=1, keepdim=True)
-        return scores, x[edges.src][:, None]
+        scores = weights["beta"] * (edges.of_sources(unit) * edges.of_targets(functional.normalize(own))).sum(
+            dim=1, keepdim=True
+        )
+        return scores, edges.of_sources(x)[:, None]
     heads = (-1, layer.heads, layer.channels)
     of_edge: Any = linear(edges.attr, weights, "lin_edge").view(heads) if layer.edge.attributes else 0
     if isinstance(layer, GATConv):
         return _additive(layer, part, own, of_edge)
     if isinstance(layer, GATv2Conv):
-        source = linear(x, weights, "lin_l").view(heads)[edges.src]
-        target = linear(own, weights, "lin_l" if layer.share_weights else "lin_r").view(heads)[edges.dst]
+        source = edges.of_sources(linear(x, weights, "lin_l").view(heads))
+        target = edges.of_targets(linear(own, weights, "lin_l" if layer.share_weights else "lin_r").view(heads))
         both = functional.leaky_relu(source + target + of_edge, layer.negative_slope)
         return (both * weights["att"]).sum(dim=-1), source
     if isinstance(layer, TransformerConv):
-        key, value = (linear(x, weights, name).view(heads)[edges.src] + of_edge for name in ("lin_key", "lin_value"))
-        query = linear(own, weights, "lin_query").view(heads)[edges.dst]
+        key, value = (
+            edges.of_sources(linear(x, weights, name).view(heads)) + of_edge for name in ("lin_key", "lin_value")
+        )
+        query = edges.of_targets(linear(own, weights, "lin_query").view(heads))
         return (query * key).sum(dim=-1) / layer.channels**0.5, value
     assert isinstance(layer, SuperGATConv)  # there is no other kind
     return _by_dots(layer, part, own)
@@ -95,21 +99,23 @@ def _additive(layer: GATConv, part: AttendingConv, own: Tensor, of_edge: Any) ->
             (value.view(heads) * weights["att_src"]).sum(dim=-1),
             (target.view(heads) * weights["att_dst"]).sum(dim=-1),
         )
-    both = ends[0][edges.src] + ends[1][edges.dst]
+    both = edges.of_sources(ends[0]) + edges.of_targets(ends[1])
     both = both + (of_edge * weights["att_edge"]).sum(dim=-1) if layer.edge.attributes else both
-    return functional.leaky_relu(both, layer.negative_slope), value.view(heads)[edges.src]
+    return functional.leaky_relu(both, layer.negative_slope), edges.of_sources(value.view(heads))
 
 
 def _by_dots(layer: SuperGATConv, part: AttendingConv, own: Tensor) -> tuple[Tensor, Tensor]:
     weights, edges, heads = part.weights, part.edges, (-1, layer.heads, layer.channels)
     value = linear(part.x, weights, "lin").view(heads)
     target = value if own is part.x else linear(own, weights, "lin").view(heads)
-    source, at = value[edges.src], target[edges.dst]
+    source, at = edges.of_sources(value), edges.of_targets(target)
     dots = (source * at).sum(dim=-1)
     if layer.attention_type == "SD":
         scores = dots / layer.channels**0.5
     else:
-        ends = (value * weights["att_l"]).sum(dim=-1)[edges.src] + (target * weights["att_r"]).sum(dim=-1)[edges.dst]
+        ends = edges.of_sources((value * weights["att_l"]).sum(dim=-1)) + edges.of_targets(
+            (target * weights["att_r"]).sum(dim=-1)
+        )
         scores = ends * dots.sigmoid()
     return functional.leaky_relu(scores, layer.negative_slope), source
 

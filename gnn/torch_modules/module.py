@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain as chain_of
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, HeteroData
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.kinds.names import head_name
@@ -21,6 +23,7 @@ from freshet.gnn.pyg.export import write_folder
 from freshet.gnn.pyg.finite import why_not_finite
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.torch_modules.answers import renewed
+from freshet.gnn.torch_modules.data import arguments_of
 from freshet.gnn.torch_modules.errors import refuse_input
 from freshet.gnn.torch_modules.graphs import numpy_pass
 from freshet.gnn.torch_modules.inputs import rows_of
@@ -80,6 +83,15 @@ class FreshetModule(DeclaredModule):
             write_folder(self.model(), Path(folder))
         except ExportError as error:
             raise error.in_a_line() from None
+
+    def arguments_of(self, data: Data | HeteroData) -> dict[str, Any]:
+        """Return what the module is called with for a graph of `freshet.LiveGraph` or a batch of `freshet.loader`.
+
+        Weights, attributes, types and ids are those that the data and the model have: `module(**arguments)`.
+
+        Raises: ModuleInputError for data with kinds where the model has none, or the other way round.
+        """
+        return arguments_of(self._declared, data)
 
     def logits(self, rows: Tensor, kind: str = "") -> Tensor:
         """Return what the head of the model makes of embeddings.

@@ -22,8 +22,8 @@ from freshet.gnn.torch_modules.rows import Weights, chain, linear
 
 def edge_conv(layer: EdgeConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after an EdgeConv."""
-    target = own[edges.dst]
-    messages = chain(layer.nn, weights, "nn", torch.cat([target, x[edges.src] - target], dim=1))
+    target = edges.of_targets(own)
+    messages = chain(layer.nn, weights, "nn", torch.cat([target, edges.of_sources(x) - target], dim=1))
     return edges.aggregated(layer.aggr, messages)
 
 
@@ -31,7 +31,7 @@ def film_conv(layer: FiLMConv, weights: Weights, x: Tensor, own: Tensor, edges: 
     """Return the messages of a FiLMConv, summed up."""
     width = layer.out_channels
     shift, scale = own[:, width:].split(width, dim=1)
-    messages = scale[edges.dst] * x[:, :width][edges.src] + shift[edges.dst]
+    messages = edges.of_targets(scale) * edges.of_sources(x[:, :width]) + edges.of_targets(shift)
     return edges.aggregated(layer.aggr, chain(layer.act, weights, "act", messages))
 
 
@@ -43,8 +43,8 @@ def pna_conv(layer: PNAConv, weights: Weights, x: Tensor, own: Tensor, edges: Me
         mine = own.tensor_split(layer.towers, dim=1)[t] if layer.divide_input else own
         source = x.tensor_split(layer.towers, dim=1)[t] if layer.divide_input else x
         parts = weights[f"pre.{t}.weight"].split(layer.tower_in, dim=1)
-        messages = functional.linear(mine, parts[0], weights[f"pre.{t}.bias"])[edges.dst]
-        messages = messages + (source @ parts[1].t())[edges.src]
+        messages = edges.of_targets(functional.linear(mine, parts[0], weights[f"pre.{t}.bias"]))
+        messages = messages + edges.of_sources(source @ parts[1].t())
         messages = messages if coded is None else messages + coded @ parts[2].t()
         sums = edges.aggregated(layer.aggregators, chain(layer.pre, weights, f"pre.{t}", messages))
         beside = torch.cat([mine, *(sums * factor for factor in factors)], dim=1)
@@ -68,14 +68,14 @@ def _scalers(layer: PNAConv, weights: Weights, edges: MessageEdges) -> list[Tens
 def gine_conv(layer: GINEConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a GINEConv."""
     of_edge = linear(edges.attr, weights, "lin") if layer.edge_linear else edges.attr
-    sums = edges.aggregated("sum", (x[edges.src] + of_edge).relu())
+    sums = edges.aggregated("sum", (edges.of_sources(x) + of_edge).relu())
     return chain(layer.nn, weights, "nn", (1 + layer.eps) * own + sums)
 
 
 def nn_conv(layer: NNConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after an NNConv."""
     matrices = chain(layer.nn, weights, "nn", edges.attr).view(-1, layer.in_channels, layer.out_channels)
-    out = edges.aggregated(layer.aggr, torch.bmm(x[edges.src][:, None], matrices)[:, 0])
+    out = edges.aggregated(layer.aggr, torch.bmm(edges.of_sources(x)[:, None], matrices)[:, 0])
     out = out + linear(own, weights, "lin") if layer.root_weight else out
     return out + weights["bias"] if layer.bias else out
 
@@ -84,7 +84,7 @@ def gmm_conv(layer: GMMConv, weights: Weights, x: Tensor, own: Tensor, edges: Me
     """Return the rows after a GMMConv."""
     apart = edges.attr[:, None] - weights["mu"]
     factor = (-0.5 * apart**2 / (1e-15 + weights["sigma"] ** 2)).sum(dim=2).exp()
-    terms = (x @ weights["g"])[edges.src].view(-1, layer.kernels, layer.out_channels)
+    terms = edges.of_sources(x @ weights["g"]).view(-1, layer.kernels, layer.out_channels)
     out = edges.aggregated(layer.aggr, (terms * factor[:, :, None]).sum(dim=1))
     out = out + linear(own, weights, "root")
     return out + weights["bias"] if layer.bias else out
@@ -92,7 +92,7 @@ def gmm_conv(layer: GMMConv, weights: Weights, x: Tensor, own: Tensor, edges: Me
 
 def cg_conv(layer: CGConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a CGConv."""
-    read = [own[edges.dst], x[edges.src], *([edges.attr] if layer.edge_channels else [])]
+    read = [edges.of_targets(own), edges.of_sources(x), *([edges.attr] if layer.edge_channels else [])]
     beside = torch.cat(read, dim=1)
     messages = linear(beside, weights, "lin_f").sigmoid() * functional.softplus(linear(beside, weights, "lin_s"))
     out = edges.aggregated(layer.aggr, messages)
@@ -103,7 +103,9 @@ def gen_conv(layer: GENConv, weights: Weights, x: Tensor, own: Tensor, edges: Me
     """Return the rows after a GENConv."""
     if "lin_src.weight" in weights:
         x, own = linear(x, weights, "lin_src"), linear(own, weights, "lin_dst")
-    opened = x[edges.src] + linear(edges.attr, weights, "lin_edge") if layer.edge_channels else x[edges.src]
+    opened = (
+        edges.of_sources(x) + linear(edges.attr, weights, "lin_edge") if layer.edge_channels else edges.of_sources(x)
+    )
     messages = opened.relu() + layer.eps
     if layer.aggr == "softmax":
         out = edges.aggregated("sum", messages * edges.softmax(layer.t * messages))

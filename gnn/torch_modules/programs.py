@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from freshet.gnn.convs.evaluator import Evaluator
-from freshet.gnn.convs.program import ProgramStep, made_at
+from freshet.gnn.convs.program import ColumnsStep, ProgramStep, made_at, steps_of
 from freshet.gnn.declarations import Layer, MessageConv
 from freshet.gnn.pyg.rows import dense
 from freshet.gnn.torch_modules.aggregates import MessageEdges
@@ -90,10 +90,10 @@ def message_conv(layer: MessageConv, weights: Weights, x: Tensor, own: Tensor, e
     given = {"weight": edges.weight[:, None], "attr": edges.attr[:, : layer.edge_channels]}
     known = set[str]()
     for end, rows, places in (("source", x, edges.src), ("target", own, edges.dst)):
-        names = made_at(layer.program, layer.last, end)
+        names = _made_at(layer, end, rows.shape[1])
         if names:
             made = run_program(layer.program, of_program, {end: rows}, len(rows), names)
-            given |= {name: of[places] for name, of in zip(names, made, strict=True)}
+            given |= {name: of.index_select(0, places) for name, of in zip(names, made, strict=True)}
             known.update(name for name in names if name.isdigit())
     (messages,) = run_program(layer.program, of_program, given, len(edges.src), [layer.last], known)
     aggregate = _summed(layer, messages, edges)
@@ -101,6 +101,21 @@ def message_conv(layer: MessageConv, weights: Weights, x: Tensor, own: Tensor, e
         return aggregate
     (made,) = run_program(layer.update, within(weights, "update"), {"aggregate": aggregate, "own": own}, len(own))
     return made
+
+
+def _made_at(layer: MessageConv, end: str, width: int) -> list[str]:
+    """Return the names of what edges get of one end: of its row those columns that steps read.
+
+    The row itself, where steps read more columns than it has, one by one.
+    """
+    names, program = made_at(layer.program, layer.last, end), layer.program
+    if end not in names:
+        return names
+    readers = [i for i in steps_of(program, layer.last, names) if end in program[i].of]
+    columns = [step.end - step.begin for i in readers if isinstance(step := program[i], ColumnsStep)]
+    if len(columns) < len(readers) or sum(columns) > width or layer.last == end:
+        return names
+    return [name for name in names if name != end] + [str(i) for i in readers]
 
 
 def _summed(layer: MessageConv, messages: Tensor, edges: MessageEdges) -> Tensor:

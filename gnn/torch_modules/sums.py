@@ -21,28 +21,28 @@ from freshet.gnn.torch_modules.rows import Weights, chain, linear
 
 def rooted_conv(layer: RootedConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a GraphConv or a CommNetConv."""
-    messages = x[edges.src] * edges.weight[:, None] if layer.edge_weights else x[edges.src]
+    messages = edges.of_sources(x) * edges.weight[:, None] if layer.edge_weights else edges.of_sources(x)
     return linear(edges.aggregated(layer.aggr, messages), weights, "lin_rel") + linear(own, weights, "lin_root")
 
 
 def sage_conv(layer: SAGEConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a SAGEConv."""
     source = linear(x, weights, "lin").relu() if layer.project else x
-    made = linear(edges.aggregated(layer.aggr, source[edges.src]), weights, "lin_l")
+    made = linear(edges.aggregated(layer.aggr, edges.of_sources(source)), weights, "lin_l")
     made = made + linear(own, weights, "lin_r") if layer.root_weight else made
     return functional.normalize(made) if layer.normalize else made
 
 
 def gin_conv(layer: GINConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a GINConv."""
-    return chain(layer.nn, weights, "nn", (1 + layer.eps) * own + edges.aggregated(layer.aggr, x[edges.src]))
+    return chain(layer.nn, weights, "nn", (1 + layer.eps) * own + edges.aggregated(layer.aggr, edges.of_sources(x)))
 
 
 def pin_sage_conv(layer: PinSAGEConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a PinSAGEConv."""
     factor = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
     total = edges.totals(factor)[:, None]
-    messages = linear(x, weights, "lin_neighbour").relu()[edges.src] * factor[:, None]
+    messages = edges.of_sources(linear(x, weights, "lin_neighbour").relu()) * factor[:, None]
     mean = edges.aggregated("sum", messages) / total.masked_fill(total == 0, torch.inf)
     return linear(torch.cat([own, mean], dim=1), weights, "lin")
 
@@ -52,7 +52,7 @@ def gated_conv(layer: ResGatedGraphConv, weights: Weights, x: Tensor, own: Tenso
 
     def made(name: str, rows: Tensor, ends: Tensor) -> Tensor:
         weight, read = weights[f"{name}.weight"], layer.in_channels
-        of_ends = functional.linear(rows, weight[:, :read], weights[f"{name}.bias"])[ends]
+        of_ends = functional.linear(rows, weight[:, :read], weights[f"{name}.bias"]).index_select(0, ends)
         return of_ends + edges.attr @ weight[:, read:].t() if layer.edge_channels else of_ends
 
     gates = (made("lin_key", own, edges.dst) + made("lin_query", x, edges.src)).sigmoid()
@@ -70,8 +70,8 @@ def degree_scaled_conv(
     kind: str = layer.aggr
     if kind == "weighted_mean":
         total = edges.totals(factor)
-        kind, factor = "sum", factor / total.masked_fill(total == 0, torch.inf)[edges.dst]
-    made = edges.aggregated(kind, source[edges.src] * factor[:, None])
+        kind, factor = "sum", factor / edges.of_targets(total.masked_fill(total == 0, torch.inf))
+    made = edges.aggregated(kind, edges.of_sources(source) * factor[:, None])
     return made + weights["bias"] if "bias" in weights else made
 
 
@@ -84,10 +84,10 @@ def _scaled(layer: DegreeScaledConv, edges: MessageEdges) -> tuple[MessageEdges,
     if layer.degrees == "both":
         ones = torch.ones_like(factor)
         into, out = (edges.totals(ones, ends).clamp(min=1) for ends in (edges.dst, edges.src))
-        return edges, factor / (out[edges.src] * into[edges.dst]).sqrt()
+        return edges, factor / (edges.of_sources(out) * edges.of_targets(into)).sqrt()
     if layer.normalize:
         scale = _finite(edges.totals(factor) ** -0.5)
-        factor = scale[edges.src] * factor * scale[edges.dst]
+        factor = edges.of_sources(scale) * factor * edges.of_targets(scale)
     return edges, factor
 
 
@@ -103,9 +103,9 @@ def laplacian(layer: Laplacian, weights: Weights, x: Tensor, own: Tensor, edges:
     diagonal = degree if layer.normalization == "none" else torch.ones_like(degree)
     if layer.normalization == "sym":
         scale = _finite(degree**-0.5)
-        weight = scale[edges.src] * weight * scale[edges.dst]
+        weight = edges.of_sources(scale) * weight * edges.of_targets(scale)
     elif layer.normalization == "rw":
-        weight = _finite(1 / degree)[edges.src] * weight
+        weight = edges.of_sources(_finite(1 / degree)) * weight
     times = 2 / layer.lambda_max
-    neighbours = edges.aggregated("sum", x[edges.src] * weight[:, None])
+    neighbours = edges.aggregated("sum", edges.of_sources(x) * weight[:, None])
     return (times * diagonal - 1)[:, None] * own - times * neighbours

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from freshet.gnn.kinds.learned import digests_of
 from freshet.gnn.kinds.model import KindsModel
 from freshet.kinds_graph import KindsGraph
 from freshet.schema import Graph
+from tests.support.graphs.kinds import VERTICES, text_id
 
 
 def plain_inputs(graph: Graph, *, edge_features: int, real: Any = torch.float32) -> dict[str, Any]:
@@ -43,3 +45,21 @@ def kinds_inputs(
         "edge_attr_dict": attributes,
         "ids": ids,
     }
+
+
+def with_ids(model: KindsModel, graph: KindsGraph, seed: int) -> tuple[KindsGraph, dict[str, Any]]:
+    """Return the graph with the learned rows of drawn ids behind the features, and the ids; some are not known."""
+    rng, ids, x = np.random.default_rng(seed), dict[str, Any](), list[np.ndarray]()
+    learned = model.learned_rows()
+    for (kind, width), rows in zip(model.kinds.items(), graph.x, strict=True):
+        if kind not in learned:
+            x.append(rows)
+            continue
+        numbers = rng.integers(0, VERTICES, len(rows))
+        if learned[kind].of_strings:
+            ids[kind] = [text_id(one) for one in numbers.tolist()]
+            keys = digests_of(one.encode() for one in ids[kind])
+        else:
+            ids[kind] = keys = numbers
+        x.append(np.concatenate([rows[:, :width], learned[kind].find(keys)[0]], axis=1))
+    return graph._replace(x=x), ids

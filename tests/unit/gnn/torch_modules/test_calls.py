@@ -11,11 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+from torch_geometric.data import Data  # noqa: E402
+
 from freshet.errors import InputError, ModuleInputError  # noqa: E402
 from freshet.gnn.kinds.learned import digests_of, learned_weights  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.oracles import kinds as oracle  # noqa: E402
 from freshet.gnn.pyg.check import off  # noqa: E402
+from freshet.gnn.pyg.graph_data import graph_data  # noqa: E402
 from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
 from tests.support.graphs.kinds import (  # noqa: E402
     KINDS,
@@ -24,13 +27,18 @@ from tests.support.graphs.kinds import (  # noqa: E402
     hetero,
     kinds_model,
     random_kinds_graph,
+    random_model_of_kinds,
     relation,
     sage,
     sage_everywhere,
 )
 from tests.support.graphs.models import conv, make_model  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
-from tests.support.graphs.torch_graphs import kinds_inputs, plain_inputs  # noqa: E402
+from tests.support.graphs.torch_graphs import (  # noqa: E402
+    kinds_inputs,
+    plain_inputs,
+    with_ids,
+)
 
 IDS = [40, 7, -3, 12]
 
@@ -124,6 +132,32 @@ def test_ids_of_a_model_of_one_kind(features: int, strings: bool) -> None:
     module(x, edges, ids=asked).sum().backward()
     gradient = dict(module.named_parameters())["learned..rows"].grad
     assert (gradient.abs().sum(dim=1) > 0).any()
+
+
+def test_arguments_come_from_the_data_of_a_live_graph() -> None:
+    for model, seed in ((random_model_of_kinds(seed, strings=seed % 4 == 2), seed) for seed in range(12)):
+        if len(model.kinds) == 1:
+            continue
+        graph, ids = with_ids(model, random_kinds_graph(model, seed), seed)
+        of_kind = [np.array(ids.get(kind, range(len(x)))) for kind, x in zip(model.kinds, graph.x, strict=True)]
+        of_kind = [one.astype(object) if one.dtype.kind == "U" else one for one in of_kind]
+        features = [x[:, :width] for x, width in zip(graph.x, model.kinds.values(), strict=True)]
+        reads = [bool(one.edge_features) for one in model.relations]
+        data = graph_data(of_kind, graph._replace(x=features), model.features.kinds, reads)
+        module = module_of(model)
+        rows = [one.detach().numpy() for one in module(**module.arguments_of(data)).values()]
+        assert off(rows, [*oracle.forward(model, graph).values()]) < 1e-5
+    model = typed_model(edge_features=2)
+    graph = random_kinds_graph(model, 1)
+    data = graph_data([np.arange(len(graph.x[0]))], graph, model.features.kinds, [False, False, True])
+    module = module_of(model)
+    assert off([module(**module.arguments_of(data)).detach().numpy()], [oracle.forward(model, graph)[""]]) < 1e-5
+    with pytest.raises(
+        ModuleInputError, match="data: got Data, but the model has 3 kinds of vertices; expected H"
+    ):
+        of_kinds()[0].arguments_of(data)
+    plain_module, given = plain()
+    assert plain_module(**plain_module.arguments_of(Data(**given))).equal(plain_module(**given))
 
 
 def plain() -> tuple[Any, dict[str, Any]]:

@@ -24,7 +24,6 @@ from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
 from freshet.kinds_graph import KindsGraph  # noqa: E402
 from tests.support.graphs.gradients import assert_gradients  # noqa: E402
 from tests.support.graphs.kinds import (  # noqa: E402
-    VERTICES,
     by_kind,
     kinds_model,
     many_relations,
@@ -32,27 +31,8 @@ from tests.support.graphs.kinds import (  # noqa: E402
     random_model_of_kinds,
     sage_everywhere,
     scaled_by_degrees,
-    text_id,
 )
-from tests.support.graphs.torch_graphs import kinds_inputs  # noqa: E402
-
-
-def with_ids(model: KindsModel, graph: KindsGraph, seed: int) -> tuple[KindsGraph, dict[str, Any]]:
-    """Return the graph with the learned rows of drawn ids behind the features, and the ids; some are not known."""
-    rng, ids, x = np.random.default_rng(seed), dict[str, Any](), list[np.ndarray]()
-    learned = model.learned_rows()
-    for (kind, width), rows in zip(model.kinds.items(), graph.x, strict=True):
-        if kind not in learned:
-            x.append(rows)
-            continue
-        numbers = rng.integers(0, VERTICES, len(rows))
-        if learned[kind].of_strings:
-            ids[kind] = [text_id(one) for one in numbers.tolist()]
-            keys = digests_of(one.encode() for one in ids[kind])
-        else:
-            ids[kind] = keys = numbers
-        x.append(np.concatenate([rows[:, :width], learned[kind].find(keys)[0]], axis=1))
-    return graph._replace(x=x), ids
+from tests.support.graphs.torch_graphs import kinds_inputs, with_ids  # noqa: E402
 
 
 def assert_rows(model: KindsModel, graph: KindsGraph, ids: dict[str, Any]) -> None:
