@@ -35,11 +35,11 @@ Graph events in, fresh embeddings out, by an incremental job on Apache Flink (or
 
 # Each is the function of that name in the module of that name in job/commands. Those of model and layer are menus.
 _COMMANDS = (
-    "run spec stop status size serve promote rollback swap query history watch check embed export compact produce "
-    "model layer warm-up"
+    "run spec stop status size serve promote rollback swap query history watch check embed export train compact "
+    "produce model layer warm-up"
 ).split()
 # Those that take long enough to be logged; run has the option among its own.
-_LOGGED = frozenset("stop serve promote rollback watch check embed export compact produce warm-up".split())
+_LOGGED = frozenset("stop serve promote rollback watch check embed export train compact produce warm-up".split())
 _LOG_FORMAT = "--log-format"
 # Between two looks for garbage: what is imported is none, and a tenth of a command's start went into looking for it.
 _ALLOCATIONS = 50_000

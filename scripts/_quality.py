@@ -1,28 +1,16 @@
-"""Quality of scores: average precision and F1."""
+"""Quality of scores: F1, beside the average precision of job/training/judge.py."""
 
 from __future__ import annotations
 
 import numpy as np
 
-
-def _by_score(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and recall where the best scores up to each of them are taken; equal scores are taken together."""
-    order = np.argsort(-scores, kind="stable")
-    descending = scores[order]  # differences of infinities would be NaN
-    ends = np.flatnonzero(np.append(descending[1:] != descending[:-1], True))
-    right = np.cumsum(labels[order])[ends]
-    return right / (ends + 1), right / max(1, labels.sum())
-
-
-def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean of precision over recall, as scikit-learn has it."""
-    precision, recall = _by_score(scores, labels)
-    return float((precision * np.diff(recall, prepend=0)).sum())
+from freshet.job.training.judge import average_precision as average_precision
+from freshet.job.training.judge import precision_and_recall
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     """Return the score from which on accounts are taken for the best F1."""
-    precision, recall = _by_score(scores, labels)
+    precision, recall = precision_and_recall(scores, labels)
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     return float(np.unique(scores)[::-1][f1.argmax()])
 

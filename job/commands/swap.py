@@ -34,7 +34,7 @@ def swap(**given: Any) -> None:
     [cyan]freshet swap V --model M2[/cyan]
 
     [cyan]freshet swap V --model M2 --gate ./compare.sh --keep 1h[/cyan]
-    promotes where the command ends with 0; it gets FRESHET_OLD, FRESHET_NEW and FRESHET_SERVICE.
+    promotes where the command ends with 0; it gets FRESHET_OLD, FRESHET_NEW, FRESHET_MODEL and FRESHET_SERVICE.
 
     [cyan]freshet swap V --model M2 --in-turn[/cyan]
     stops the job before first, as a local job needs it; its table answers meanwhile.

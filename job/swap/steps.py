@@ -141,6 +141,7 @@ class SwapSteps:
                 raise SwapFailed(msg)
         if self._line.gate:
             named = {"OLD": record.old, "NEW": record.out, "SERVICE": str(self._swap.service.folder)}
+            named["MODEL"] = str(self._line.model)
             env = {**os.environ, **{f"FRESHET_{name}": value for name, value in named.items()}}
             code = subprocess.run(
                 self._line.gate, shell=True, env=env, stdin=subprocess.DEVNULL, check=False
