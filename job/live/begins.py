@@ -6,6 +6,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from freshet.job.errors import UsageError
 from freshet.job.lifecycle.job_state import at_work
 from freshet.job.live.saved import SavedGraph, is_saved, read_saved, save
@@ -14,7 +16,9 @@ from freshet.job.results.graph_at import GraphAt, Reached
 from freshet.job.results.opened_job import Stopped, describe_job, open_job
 from freshet.job.results.taken_graph import TakenGraph, take_graph
 from freshet.job.run.sources import Sources, load_sources
+from freshet.operators.epochs.cut import FILES
 from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.factory import load_plan, parser_of
 from freshet.operators.live_graph import LiveState
 
 BASE, LATEST = "base", "latest"
@@ -55,18 +59,46 @@ def save_state(job: Stopped, state: str, folder: Path) -> None:
     asked = None if state == LATEST and not opened.is_live else state
 
     def saved(taken: TakenGraph) -> None:
-        names = taken.job.settings.sources
-        rests = {} if taken.is_last else taken.live.rests()
-        taken.coverage.extend(taken.live.positions)
-        reached = Reached(
-            taken.live.epoch,
-            {(names[source], partition): at for (source, partition), at in taken.coverage.reached.items()},
-            {(names[source], partition): count for (source, partition), count in rests.items()},
-        )
-        save(folder, job.settings.job_id, taken.live, reached)
+        save(folder, job.settings.job_id, taken.live, _reached(taken))
 
     with tempfile.TemporaryDirectory(prefix="freshet-state-") as work:
         take_graph(opened, asked, Path(work), saved)
+
+
+def _reached(taken: TakenGraph) -> Reached:
+    """Return how far the graph of a state covers the input."""
+    names, live = taken.job.settings.sources, taken.live
+    taken.coverage.extend(live.positions)
+    offsets = {(names[source], partition): at for (source, partition), at in taken.coverage.reached.items()}
+    if taken.is_last:
+        return Reached(live.epoch, offsets)
+    rests = {(names[source], partition): count for (source, partition), count in live.rests().items()}
+    if not isinstance(live.settings.parsing.events_map, dict):  # of which records may have several events
+        of_files = _reached_in_files(taken)
+        offsets |= {place: offset for place, (offset, _) in of_files.items()}
+        rests |= {place: rest for place, (_, rest) in of_files.items()}
+    return Reached(live.epoch, offsets, rests)
+
+
+def _reached_in_files(taken: TakenGraph) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first record of each file that is not covered whole, and the events that are left of it, 0: all.
+
+    They are counted from the first file on: the job's state does not say where in a record an epoch ends.
+    """
+    left, found = taken.live.partitioner.lanes.sealed_by_lane().get(FILES, 0), {}
+    settings = taken.live.settings
+    for source in sources_of(taken.job).files:
+        reached = source.first, 0
+        for block in source.events(0, parser_of(settings, load_plan(settings.model))) if left else ():
+            count = min(left, len(block))
+            if count:
+                left, last = left - count, int(block.position[count - 1])
+                rest = int(np.count_nonzero(block.position[count:] == last))  # a record is in one block
+                reached = last - bool(rest), rest
+            if not left:
+                break
+        found[source.name, 0] = reached
+    return found
 
 
 def begin_of(job: Stopped, begin: str, work: Path) -> SavedGraph | None:

@@ -122,7 +122,7 @@ class GraphAt:
                     yield piece.epoch, block
                 if left:
                     break
-            if left or not self._sources[name].ends_at(lane.position, covered):
+            if left or not self._sources[name].ends_at(lane.position - lane.is_within, covered):
                 msg = (
                     f"--events: {name} stands at {lane.position} after {self.events + applied:,} events, the run at "
                     f"{covered}: these are not the events that it read"
@@ -178,6 +178,11 @@ class _PartitionEvents:
         if following != self.position:
             return max(self.position, following - 1), 0
         return following - 1, int(np.count_nonzero(left.position == following))
+
+    @property
+    def is_within(self) -> bool:
+        """Return whether the last event taken has others of its record behind it."""
+        return self._left is not None and bool(self._left.position[0] == self.position)
 
     def take(self, count: int) -> Iterator[Events]:
         """The next `count` events, block by block; fewer where the source has no more."""

@@ -217,9 +217,7 @@ def test_an_epoch_of_a_job_that_runs_is_waited_for(
             if not path.exists():
                 (tmp_path / path.name).rename(path)
     monkeypatch.setattr("freshet.job.live.begins.at_work", lambda *_: "process 7")
-    with pytest.raises(
-        InputError, match="process 7 works on it, and the local runtime writes no savepoints"
-    ):
+    with pytest.raises(InputError, match="process 7 works on it, and the local runtime writes no savepoints"):
         LiveGraph(small / "O", begin="latest")
 
 
@@ -234,6 +232,61 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "events.jsonl").write_bytes(b"\n".join(orjson.dumps(as_event(case.truth, one)) for one in records))
     run(folder, "O", snapshot=folder / "S")
     return folder
+
+
+MAPS = [
+    {"when": "`true`", "op": "`set_features`", "id": "a", "x": "x"},
+    {"when": "`true`", "op": "`add_edge`", "src": "a", "dst": "b"},
+    {"when": "a > b", "op": "`add_edge`", "src": "b", "dst": "a"},
+]
+
+
+def test_epochs_may_end_within_a_record_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.operators.parser.files.CHUNK_LINES", 9)
+    rng, case = random.Random(4), plain()
+    save_model(case.model, tmp_path / "model")
+    lines, events = list[bytes](), list[dict[str, Any]]()
+    for _ in range(120):
+        x = [rng.randint(-3, 3) for _ in range(IN_WIDTH)]
+        a, b = rng.choice(case.ids), rng.choice(case.ids)
+        lines.append(orjson.dumps({"a": a, "b": b, "x": x}))
+        edges = [(a, b), (b, a)][: 1 + (a > b)]
+        events.append({"op": "set_features", "id": a, "x": x})
+        events += [{"op": "add_edge", "src": src, "dst": dst, "relation": 0} for src, dst in edges]
+    (tmp_path / "events").mkdir()
+    for name, some in (("1.jsonl", lines[:50]), ("2.jsonl", lines[50:])):
+        (tmp_path / "events" / name).write_bytes(b"\n".join(some))
+    (tmp_path / "events.jsonl").symlink_to(tmp_path / "events")
+    given: dict[str, Any] = {"epoch_events": 7, "events_map": MAPS}
+    run(tmp_path, "O", **given)
+    run(tmp_path, "stopped", stop_after=2, **given)
+    contents = []
+    for epoch in range(1 + len(events) // 7):
+        case.truth.epoch(events[7 * (epoch - 1) : 7 * epoch] if epoch else [])
+        contents.append((dict(case.truth.x), case.truth.content([False])[1]))
+    with LiveGraph(tmp_path / "O") as live:
+        for epoch in rng.sample(range(1, len(contents)), 12):
+            assert content_of(live.at(epoch), case.truth) == contents[epoch]
+            live.save(tmp_path / "S")
+            with LiveGraph(tmp_path / "O", begin=tmp_path / "S") as other:
+                assert content_of(other.at(len(contents) - 1), case.truth) == contents[-1]
+    with LiveGraph(tmp_path / "stopped", begin="latest") as live:
+        assert 0 < live.begin_epoch < len(contents) - 1
+        assert content_of(live.at(), case.truth) == contents[live.begin_epoch]
+        live.save(tmp_path / "latest")
+        reached = orjson.loads((tmp_path / "latest" / "live.json").read_bytes())["reached"]
+        expected = 7 * live.begin_epoch
+    counts = [2 + (one["a"] > one["b"]) for one in map(orjson.loads, lines)]
+    positions = [k for k, count in enumerate(counts) for _ in range(count)]
+    within = positions[expected] == positions[expected - 1]
+    assert sum(one["next_offset"] for one in reached) == positions[expected - 1] + (not within)
+    assert sum(one["rest"] for one in reached) == (positions[expected:].count(positions[expected - 1]) if within else 0)
+    out = tmp_path / "stopped"
+    options = {"model": tmp_path / "model", "events": [str(tmp_path / "events")], "out": out, "resume": "latest"}
+    assert runner.run(load_run_config({**options, "runtime": "local"})) == 0
+    with LiveGraph(out, begin=tmp_path / "latest") as live:
+        for epoch in (live.begin_epoch + 1, len(contents) - 1):
+            assert content_of(live.at(epoch), case.truth) == contents[epoch]
 
 
 def test_it_begins_with_the_snapshot_of_the_job(small: Path) -> None:
