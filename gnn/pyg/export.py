@@ -16,7 +16,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
-from freshet.gnn.pyg.declared import DeclaredModule
+from freshet.gnn.pyg.declared import DeclaredModule, checked_model
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
@@ -118,7 +118,7 @@ def export_model(
         if link_head is not None:
             with _ONE_AT_A_TIME:
                 model = with_link_heads(model, link_head)
-        write_folder(model, Path(folder), overwrite=overwrite)
+        _write(model, Path(folder), overwrite=overwrite)
     except ExportError as error:
         refusal = error.in_a_line()
     else:
@@ -126,8 +126,8 @@ def export_model(
     raise refusal  # from here, and without the errors behind it: what is to be done is in its line
 
 
-def write_folder(model: Model | KindsModel, folder: Path, *, overwrite: bool = False) -> None:
-    """Write a model folder; another model in it is replaced if `overwrite`.
+def _write(model: Model | KindsModel, folder: Path, *, overwrite: bool) -> None:
+    """Write a model folder.
 
     Raises: ExportError where it cannot be written, or has another model, or one of the files of a model.
     """
@@ -164,7 +164,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
         if isinstance(module, DeclaredModule):
-            model = module.model()
+            model = checked_model(module)
         elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(
             module, asked.method
         ):

@@ -7,11 +7,40 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from freshet.gnn.kinds.learned import PREFIX
 from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.kinds.names import head_name
 from freshet.gnn.model import Model
 from freshet.gnn.torch_modules.aggregates import MessageEdges
 from freshet.gnn.torch_modules.passes import GraphOfKinds, pass_over, pass_over_kinds
+from freshet.gnn.torch_modules.rows import chain
+from freshet.gnn.torch_modules.weights import put, under
 from freshet.kinds_graph import KindsGraph, RelationEdges
+
+
+class ModelPass(Module):
+    """A model that is called with a graph of numpy; rows of ids are not among its weights, since graphs have them."""
+
+    def __init__(self, model: Model | KindsModel) -> None:
+        """Take a model with its weights."""
+        super().__init__()
+        self._declared = model
+        for name, values in model.weights.items():
+            if not name.startswith(PREFIX):
+                put(self, name, values, is_trained=False)
+
+    def forward(self, graph: KindsGraph) -> list[Tensor]:
+        """Return the embeddings of each returned kind, then the logits of those with a head.
+
+        Shapes: x of a kind (n, features and learned rows), results (n, width)
+        """
+        model = self._declared
+        real = next((one.dtype for one in self.buffers()), torch.float32)
+        rows = numpy_pass(model, self, graph, real)
+        if isinstance(model, Model):
+            return rows + ([chain(model.head, under(self, "head"), "", rows[0])] if model.head else [])
+        by_kind = [(kind, one) for kind, one in zip(model.out, rows, strict=True) if kind in model.heads]
+        return rows + [chain(model.heads[kind], under(self, head_name(kind)), "", one) for kind, one in by_kind]
 
 
 def numpy_pass(model: Model | KindsModel, weights: Module, graph: KindsGraph, real: torch.dtype) -> list[Tensor]:

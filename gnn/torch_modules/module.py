@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.data import Data, HeteroData
 
 from freshet.gnn.kinds.model import KindsModel
@@ -19,19 +20,18 @@ from freshet.gnn.model import Model, validated
 from freshet.gnn.module_answers import ModuleAnswer
 from freshet.gnn.pyg.declared import DeclaredModule
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.export import write_folder
+from freshet.gnn.pyg.export import export_model
 from freshet.gnn.pyg.finite import why_not_finite
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.torch_modules.answers import renewed
 from freshet.gnn.torch_modules.data import arguments_of
 from freshet.gnn.torch_modules.errors import refuse_input
-from freshet.gnn.torch_modules.graphs import numpy_pass
+from freshet.gnn.torch_modules.graphs import ModelPass
 from freshet.gnn.torch_modules.inputs import rows_of
 from freshet.gnn.torch_modules.programs import run_program
 from freshet.gnn.torch_modules.rows import chain
 from freshet.gnn.torch_modules.statistics import statistics_of
 from freshet.gnn.torch_modules.weights import put, under
-from freshet.kinds_graph import KindsGraph
 
 
 class FreshetModule(DeclaredModule):
@@ -79,10 +79,11 @@ class FreshetModule(DeclaredModule):
 
         Raises: ExportError for weights that are NaN or infinite, and for a folder of another model.
         """
-        try:
-            write_folder(self.model(), Path(folder))
-        except ExportError as error:
-            raise error.in_a_line() from None
+        export_model(self, folder)
+
+    def as_pass(self, model: Model | KindsModel) -> Module:
+        """Return such a model as a module that is called with a graph of numpy, as export compares it with its plan."""
+        return ModelPass(model)
 
     def arguments_of(self, data: Data | HeteroData) -> dict[str, Any]:
         """Return what the module is called with for a graph of `freshet.LiveGraph` or a batch of `freshet.loader`.
@@ -122,13 +123,6 @@ class FreshetModule(DeclaredModule):
         given_rows = {LEFT: rows["left"], RIGHT: rows["right"]}
         (scores,) = run_program(head.program, under(self, prefix) if prefix else {}, given_rows, len(left))
         return scores[:, 0]
-
-    def rows_of_graph(self, graph: KindsGraph) -> list[Tensor]:
-        """Return the embeddings of a graph, for each returned kind, as a pass of numpy reads it.
-
-        Shapes: x of a kind (n, features and learned rows), results (n, width)
-        """
-        return numpy_pass(self._declared, self, graph, self._real() or torch.float32)
 
     def extra_repr(self) -> str:
         """Return a line about what the module is."""

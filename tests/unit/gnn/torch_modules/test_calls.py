@@ -152,9 +152,7 @@ def test_arguments_come_from_the_data_of_a_live_graph() -> None:
     data = graph_data([np.arange(len(graph.x[0]))], graph, model.features.kinds, [False, False, True])
     module = module_of(model)
     assert off([module(**module.arguments_of(data)).detach().numpy()], [oracle.forward(model, graph)[""]]) < 1e-5
-    with pytest.raises(
-        ModuleInputError, match="data: got Data, but the model has 3 kinds of vertices; expected H"
-    ):
+    with pytest.raises(ModuleInputError, match="data: got Data, but the model has 3 kinds of vertices; expected H"):
         of_kinds()[0].arguments_of(data)
     plain_module, given = plain()
     assert plain_module(**plain_module.arguments_of(Data(**given))).equal(plain_module(**given))

@@ -21,6 +21,7 @@ from freshet.gnn.oracles.scaled import Scaled  # noqa: E402
 from freshet.gnn.pyg.check import Ours  # noqa: E402
 from freshet.gnn.pyg.graphs import Graphs  # noqa: E402
 from freshet.gnn.pyg.own import differing  # noqa: E402
+from freshet.gnn.torch_modules.graphs import ModelPass  # noqa: E402
 from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
 from freshet.kinds_graph import KindsGraph  # noqa: E402
 from tests.unit.gnn.pyg import (  # noqa: E402
@@ -44,17 +45,13 @@ ours_of = differing.ours_of
 
 def as_torch(model: Model | KindsModel, graphs: Graphs) -> Ours:
     """Return a model, ready to run on the graphs of its module: as the torch module in both precisions."""
-    plan, one, other = ours_of(model, graphs), module_of(model), module_of(model).double()
-    assert one.model().sha256() == model.sha256()
+    plan, one, other = ours_of(model, graphs), ModelPass(model), ModelPass(model).double()
+    assert module_of(model).model().sha256() == model.sha256()
 
     def run(module: Any, graph: KindsGraph) -> list[Any]:
         with torch.no_grad():
-            if isinstance(model, Model):
-                rows = module.rows_of_graph(graph)
-                return [made.numpy() for made in (*rows, *([module.logits(rows[0])] if model.head else []))]
-            rows = module.rows_of_graph(graphs.read(graph))
-            by_kind = zip(model.out, rows, strict=True)
-            return [made.numpy() for made in (*rows, *(module.logits(x, k) for k, x in by_kind if k in model.heads))]
+            read = graphs.read(graph) if isinstance(model, KindsModel) else graph
+            return [made.numpy() for made in module(read)]
 
     def exact(graph: KindsGraph, tolerance: float) -> list[Scaled]:
         judged = zip(run(other, graph), plan.exact(graph, tolerance), strict=True)
