@@ -71,6 +71,7 @@ HOMES = {
     "NothingToStopError": "freshet.job.run.stop",
     "OtherModelError": "freshet.job.serving.protocol.errors",
     "ProcessorError": "freshet.kernels.processor",
+    "RankFailedError": "freshet.job.training.ranks.launch",
     "RefutedLayerError": "freshet.operators.checks.exporting",
     "RegistryError": "freshet.operators.parser.registry.schema_registry",
     "RegistryRefusalError": "freshet.operators.parser.registry.schema_registry",

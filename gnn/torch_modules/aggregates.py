@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,10 +15,29 @@ _LEAST_VARIANCE = 1e-5
 """Variance up to which StdAggregation of PyTorch Geometric gives 0."""
 
 
+class FarSources(Protocol):
+    """Sources that are not all here: those that are here come first, as targets of relations within the kind do."""
+
+    count: int
+
+    def rows(self, here: Tensor) -> Tensor:
+        """Return the values of all sources, given those that are here.
+
+        Shapes: here (vertices here, ...); result (sources, ...)
+        """
+
+    def totals(self, values: Tensor) -> Tensor:
+        """Return what edges everywhere add to the vertices here, given what those here add to all sources.
+
+        Shapes: values (sources,); result (vertices here,)
+        """
+
+
 class MessageEdges(NamedTuple):
     """The edges that messages go along: numbers of sources and targets, and what each edge carries.
 
-    Shapes: src, dst (e,) int64; weight (e,); attr (e, width); targets is the number of vertices that `dst` counts.
+    Shapes: src, dst (e,) int64; weight (e,); attr (e, width); targets is the number of vertices that `dst` counts. With
+    `far`, `src` counts its sources.
     """
 
     src: Tensor
@@ -26,6 +45,11 @@ class MessageEdges(NamedTuple):
     weight: Tensor
     attr: Tensor
     targets: int
+    far: FarSources | None = None
+
+    def at_sources(self, here: Tensor) -> Tensor:
+        """Return values of vertices as those of the sources that `src` counts."""
+        return here if self.far is None else self.far.rows(here)
 
     def aggregated(self, kinds: str | Sequence[str], messages: Tensor) -> Tensor:
         """Return an aggregate of messages, (e, width), or several side by side; 0 at a target without in-edges."""
@@ -63,15 +87,21 @@ class MessageEdges(NamedTuple):
         """Return the number of in-edges of each target, (targets,) in the type of the weights."""
         return self.totals(torch.ones_like(self.weight))
 
-    def totals(self, values: Tensor, ends: Tensor | None = None) -> Tensor:
-        """Return the sum of a number of each edge at each target, or at each of other `ends`; (targets,)."""
-        made: Tensor = scatter(values, self.dst if ends is None else ends, dim_size=self.targets, reduce="sum")
+    def totals(self, values: Tensor) -> Tensor:
+        """Return the sum of a number of each edge at each target, (targets,)."""
+        made: Tensor = scatter(values, self.dst, dim_size=self.targets, reduce="sum")
         return made
+
+    def totals_of_sources(self, values: Tensor) -> Tensor:
+        """Return the sum of a number of each edge at its source, within a kind; (targets,)."""
+        count = self.targets if self.far is None else self.far.count
+        made: Tensor = scatter(values, self.src, dim_size=count, reduce="sum")
+        return made if self.far is None else self.far.totals(made)
 
     def chosen(self, places: Tensor) -> MessageEdges:
         """Return some of the edges, by a mask or their numbers."""
         src, dst, weight, attr = (of[places] for of in self[:4])
-        return MessageEdges(src, dst, weight, attr, self.targets)
+        return self._replace(src=src, dst=dst, weight=weight, attr=attr)
 
     def with_loops(self, fill: float | None, there: ExistingLoops, *, keeps: bool = True) -> MessageEdges:
         """Return the edges with a self-loop of weight and attributes `fill` at each vertex; None: with no further ones.
@@ -94,7 +124,7 @@ class MessageEdges(NamedTuple):
         every = torch.arange(self.targets, device=self.dst.device)
         more = every, every, weight, attr
         src, dst, weight, attr = (torch.cat(both) for both in zip(self[:4], more, strict=True))
-        return MessageEdges(src, dst, weight, attr, self.targets)
+        return self._replace(src=src, dst=dst, weight=weight, attr=attr)
 
 
 def _deviation(variance: Tensor) -> Tensor:

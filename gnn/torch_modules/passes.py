@@ -36,7 +36,7 @@ def pass_over(model: Model, weights: Module, x: Tensor, edges: MessageEdges) -> 
     kept = dict[str, Tensor]()
     for i, layer in enumerate(model.layers):
         if isinstance(layer, Conv):
-            x = conv_of(layer, f"layers.{i}")(layer, under(weights, f"layers.{i}"), x, x, edges)
+            x = conv_of(layer, f"layers.{i}")(layer, under(weights, f"layers.{i}"), edges.at_sources(x), x, edges)
         elif isinstance(layer, Keep):
             kept[layer.name] = x
         elif isinstance(layer, Join):
@@ -82,7 +82,7 @@ def _hetero_conv(
     made, attended = dict[str, list[Tensor]](), dict[str, list[AttendingConv]]()
     for c, one in enumerate(layer.convs):
         relation, edges = model.relations[one.relation], graph.edges[one.relation]
-        place, source = f"{where}.convs.{c}", rows[relation.source]
+        place, source = f"{where}.convs.{c}", edges.at_sources(rows[relation.source])
         if layer.aggr == "softmax":
             assert isinstance(one.conv, AttentionConv)  # KindsModel has checked it
             part = AttendingConv(one.conv, under(weights, place), source, edges)

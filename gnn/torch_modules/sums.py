@@ -83,11 +83,11 @@ def _scaled(layer: DegreeScaledConv, edges: MessageEdges) -> tuple[MessageEdges,
     factor = edges.weight
     if layer.degrees == "both":
         ones = torch.ones_like(factor)
-        into, out = (edges.totals(ones, ends).clamp(min=1) for ends in (edges.dst, edges.src))
-        return edges, factor / (edges.of_sources(out) * edges.of_targets(into)).sqrt()
+        into, out = edges.totals(ones).clamp(min=1), edges.totals_of_sources(ones).clamp(min=1)
+        return edges, factor / (edges.of_sources(edges.at_sources(out)) * edges.of_targets(into)).sqrt()
     if layer.normalize:
         scale = _finite(edges.totals(factor) ** -0.5)
-        factor = edges.of_sources(scale) * factor * edges.of_targets(scale)
+        factor = edges.of_sources(edges.at_sources(scale)) * factor * edges.of_targets(scale)
     return edges, factor
 
 
@@ -99,13 +99,13 @@ def laplacian(layer: Laplacian, weights: Weights, x: Tensor, own: Tensor, edges:
     """Return the rows after a hop of ChebConv."""
     edges = edges.with_loops(None, "drop")
     weight = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
-    degree = edges.totals(weight, edges.src)
+    degree = edges.totals_of_sources(weight)
     diagonal = degree if layer.normalization == "none" else torch.ones_like(degree)
     if layer.normalization == "sym":
         scale = _finite(degree**-0.5)
-        weight = edges.of_sources(scale) * weight * edges.of_targets(scale)
+        weight = edges.of_sources(edges.at_sources(scale)) * weight * edges.of_targets(scale)
     elif layer.normalization == "rw":
-        weight = edges.of_sources(_finite(1 / degree)) * weight
+        weight = edges.of_sources(edges.at_sources(_finite(1 / degree))) * weight
     times = 2 / layer.lambda_max
     neighbours = edges.aggregated("sum", edges.of_sources(x) * weight[:, None])
     return (times * diagonal - 1)[:, None] * own - times * neighbours
