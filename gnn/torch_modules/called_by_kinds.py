@@ -34,7 +34,7 @@ class _ByDicts(FreshetModule):
         ids_by_kind = by_key(ids, list(model.learned), "ids", optional=True)
         rows, learned = dict[str, Tensor](), dict[str, dict[str, Tensor]]()
         for kind, width in model.kinds.items():
-            self._add_kind(kind, width, rows_by_kind.get(kind), ids_by_kind.get(kind), rows, learned)
+            self.add_kind(kind, width, rows_by_kind.get(kind), ids_by_kind.get(kind), rows, learned)
         relations = [one.ends for one in model.relations]
         parts = (
             by_key(edges, relations, "edge_index_dict"),
@@ -54,7 +54,7 @@ class _ByDicts(FreshetModule):
             )
         return pass_over_kinds(model, self, GraphOfKinds(rows, learned, found))
 
-    def _add_kind(
+    def add_kind(
         self, kind: str, width: int, x: Any, ids: Any, rows: dict[str, Tensor], learned: dict[str, dict[str, Tensor]]
     ) -> None:
         """Enter the rows of a kind, and its learned rows where it has such."""
@@ -133,7 +133,7 @@ class OneKindModule(_ByDicts):
             refuse_input("x: the model has learned rows alone; give None, and the ids of the vertices")
         if ids is not None and not model.learned:
             refuse_input("ids: the model has no learned rows; leave them out")
-        self._add_kind(kind, width, given["x"], ids, rows, learned)
+        self.add_kind(kind, width, given["x"], ids, rows, learned)
         count, real = len(rows[kind]), rows[kind].dtype
         widest = max(one.edge_features for one in model.relations)
         values = given["edge_index"], given["edge_weight"], given["edge_attr"]

@@ -55,6 +55,11 @@ class FreshetModule(DeclaredModule):
         for name in model.tensors():
             put(self, name, model.weights[name], is_trained=name not in statistics)
 
+    @property
+    def declared(self) -> Model | KindsModel:
+        """The model without its tensors."""
+        return self._declared
+
     def model(self) -> Model | KindsModel:
         """Return the model with the weights that the module has now, in float32.
 

@@ -8,13 +8,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Module
 
-from freshet.errors import InputError
-from freshet.gnn.kinds.learned import PREFIX
 from freshet.gnn.kinds.model import KindsModel
-from freshet.gnn.torch_modules.inputs import learned_rows, rows_of
+from freshet.gnn.model import Model
+from freshet.gnn.torch_modules.called_by_kinds import KindsModule, OneKindModule
+from freshet.gnn.torch_modules.inputs import rows_of
 from freshet.gnn.torch_modules.module import FreshetModule
 from freshet.gnn.torch_modules.passes import GraphOfKinds, pass_over, pass_over_kinds
-from freshet.gnn.torch_modules.weights import under
 from freshet.job.training.ranks.halo import Halo
 from freshet.job.training.ranks.shards import Shard
 
@@ -33,7 +32,6 @@ class RankModule(Module):
     def __init__(self, module: FreshetModule, shard: Shard) -> None:
         super().__init__()
         self.module, self.shard = module, shard
-        self._model = module.model().model_copy(update={"weights": {}})
         counts = map(len, shard.numbers)
         self.halos = [Halo(*one) for one in zip(counts, shard.halos, strict=True)]
         pairs = zip(shard.edges, shard.sources, strict=True)
@@ -46,42 +44,22 @@ class RankModule(Module):
         Shapes: result, by kind (own vertices, width)
         Raises: ModuleInputError for rows of another width or type, or missing ids.
         """
-        real = next((one.dtype for one in self.parameters()), None)
+        shard, model = self.shard, self.module.declared
         try:
-            if not isinstance(self._model, KindsModel):
-                x = rows_of(self.shard.rows[0].get("x"), self._model.features.width, real, "x")
-                return {"": pass_over(self._model, self.module, x, self._edges[0])}
+            if not isinstance(self.module, KindsModule | OneKindModule):
+                assert isinstance(model, Model)  # as the class of the module says
+                real = next((one.dtype for one in self.parameters()), None)
+                x = rows_of(shard.rows[0].get("x"), model.features.width, real, "x")
+                return {"": pass_over(model, self.module, x, self._edges[0])}
+            assert isinstance(model, KindsModel)
             rows, learned = dict[str, Tensor](), dict[str, dict[str, Tensor]]()
-            for number, kind in enumerate(self._model.kinds):
-                self._add_kind(self._model, number, kind, real, rows, learned)
-            return pass_over_kinds(self._model, self.module, GraphOfKinds(rows, learned, self._edges))
+            for (kind, width), own, names in zip(model.kinds.items(), shard.rows, shard.names, strict=True):
+                ids = own.get("id") if names is None else np.array(names, object)
+                self.module.add_kind(kind, width, own.get("x"), ids, rows, learned)
+            return pass_over_kinds(model, self.module, GraphOfKinds(rows, learned, self._edges))
         finally:
             for halo in self.halos:
                 halo.forget()
-
-    def _add_kind(
-        self,
-        model: KindsModel,
-        number: int,
-        kind: str,
-        real: torch.dtype | None,
-        rows: dict[str, Tensor],
-        learned: dict[str, dict[str, Tensor]],
-    ) -> None:
-        """Enter the rows of a kind, and its learned rows where it has such."""
-        width, shard = model.kinds[kind], self.shard
-        if width:
-            rows[kind] = rows_of(shard.rows[number].get("x"), width, real, f"x of {kind}")
-        if kind in model.learned:
-            names = shard.names[number]
-            ids = shard.rows[number].get("id") if names is None else np.array(names, object)
-            tensors, where = under(self.module, f"{PREFIX}{kind}"), f"ids of {kind}"
-            learned[kind] = learned_rows(model.learned[kind], tensors, ids, where, len(shard.numbers[number]))
-            if not width:
-                rows[kind] = next(iter(learned[kind].values()))[:, :0]
-        elif not width:
-            msg = f"the kind {kind!r} has neither features nor learned rows"
-            raise InputError(msg)
 
     def sum_gradients(self) -> None:
         """Sum the gradients of all parameters over the ranks; all ranks have the same bits then."""

@@ -17,7 +17,7 @@ from freshet.gnn.torch_modules.aggregates import MessageEdges
 from freshet.job.training.ranks.whole import WholeGraph, rows_of
 
 TENSORS, ABOUT = "tensors.safetensors", "shard.json"
-_OF_EDGES = "src", "dst", "weight", "attr"
+_OF_EDGES = MessageEdges._fields[:4]
 
 
 class HaloRows(NamedTuple):

@@ -34,7 +34,7 @@ class WholeGraph(NamedTuple):
 
 
 def whole_graph(data: Data | HeteroData, model: Model | KindsModel, real: torch.dtype = torch.float32) -> WholeGraph:
-    """Return a graph by the kinds and relations of a model; `real`: the type of weights and attributes.
+    """Return a graph by the kinds and relations of a model; `real`: the type of values of edges.
 
     Raises: InputError for a graph that lacks a kind, a relation or the types of edges; ModuleInputError for edges that
         the model can't read.
