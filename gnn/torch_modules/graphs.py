@@ -25,6 +25,7 @@ class ModelPass(Module):
         """Take a model with its weights."""
         super().__init__()
         self._declared = model
+        self.register_buffer("real", torch.zeros(()))  # of the type of the rows, also where there are no weights
         for name, values in model.weights.items():
             if not name.startswith(PREFIX):
                 put(self, name, values, is_trained=False)
@@ -35,8 +36,7 @@ class ModelPass(Module):
         Shapes: x of a kind (n, features and learned rows), results (n, width)
         """
         model = self._declared
-        real = next((one.dtype for one in self.buffers()), torch.float32)
-        rows = numpy_pass(model, self, graph, real)
+        rows = numpy_pass(model, self, graph, self.get_buffer("real").dtype)
         if isinstance(model, Model):
             return rows + ([chain(model.head, under(self, "head"), "", rows[0])] if model.head else [])
         by_kind = [(kind, one) for kind, one in zip(model.out, rows, strict=True) if kind in model.heads]

@@ -10,9 +10,18 @@ import torch
 
 from freshet.gnn.kinds.learned import digests_of
 from freshet.gnn.kinds.model import KindsModel
-from freshet.kinds_graph import KindsGraph
-from freshet.schema import Graph
+from freshet.kinds_graph import KindsGraph, RelationEdges
+from freshet.schema import WEIGHT, EdgeValues, Graph
 from tests.support.graphs.kinds import VERTICES, text_id
+
+
+def with_parallel_edges(edges: RelationEdges, seed: int) -> RelationEdges:
+    """Return edges of which some are there several times, with weights of their own."""
+    rng, count = np.random.default_rng(seed), len(edges.src)
+    some = np.r_[np.arange(count), rng.integers(0, count, count // 2)]
+    weight = rng.uniform(0.1, 2, len(some)).astype(np.float32)
+    attr = None if edges.values.attr is None else edges.values.attr[some]
+    return RelationEdges(edges.src[some], edges.dst[some], EdgeValues(len(some), {WEIGHT: weight}, attr))
 
 
 def plain_inputs(graph: Graph, *, edge_features: int, real: Any = torch.float32) -> dict[str, Any]:

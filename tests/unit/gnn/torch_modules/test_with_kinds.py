@@ -32,7 +32,7 @@ from tests.support.graphs.kinds import (  # noqa: E402
     sage_everywhere,
     scaled_by_degrees,
 )
-from tests.support.graphs.torch_graphs import kinds_inputs, with_ids  # noqa: E402
+from tests.support.graphs.torch_graphs import kinds_inputs, with_ids, with_parallel_edges  # noqa: E402
 
 
 def assert_rows(model: KindsModel, graph: KindsGraph, ids: dict[str, Any]) -> None:
@@ -53,6 +53,7 @@ def test_random_models(seed: int) -> None:
     model = random_model_of_kinds(seed, strings=seed % 4 == 2)
     graph, ids = with_ids(model, random_kinds_graph(model, seed, vertices=25, edges=60), seed)
     assert_rows(model, graph, ids)
+    assert_rows(model, graph._replace(edges=[with_parallel_edges(one, seed) for one in graph.edges]), ids)
 
 
 @pytest.mark.parametrize("seed", range(0, 24))

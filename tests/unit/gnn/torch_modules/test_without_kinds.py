@@ -18,11 +18,12 @@ from freshet.gnn.oracles import own_scale, whole_graph  # noqa: E402
 from freshet.gnn.plan import Plan  # noqa: E402
 from freshet.gnn.pyg.check import off  # noqa: E402
 from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
+from freshet.kinds_graph import RelationEdges  # noqa: E402
 from freshet.schema import WEIGHT, Graph  # noqa: E402
 from tests.support.graphs.gradients import assert_gradients  # noqa: E402
 from tests.support.graphs.models import all_small_models, conv, linear, make_model, random_model  # noqa: E402
 from tests.support.graphs.random_graphs import random_graph  # noqa: E402
-from tests.support.graphs.torch_graphs import plain_inputs  # noqa: E402
+from tests.support.graphs.torch_graphs import plain_inputs, with_parallel_edges  # noqa: E402
 
 MODELS = all_small_models()
 
@@ -43,8 +44,10 @@ def assert_rows(model: Model, graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_those_of_the_oracle(name: str) -> None:
-    model = MODELS[name]()
-    assert_rows(model, random_graph(list(MODELS).index(name), vertices=30, edges=120))
+    model, seed = MODELS[name](), list(MODELS).index(name)
+    graph = random_graph(seed, vertices=30, edges=120)
+    assert_rows(model, graph)
+    assert_rows(model, Graph(graph.x, *with_parallel_edges(RelationEdges(*graph[1:]), seed)))
     assert module_of(model).model().sha256() == model.sha256()
 
 
@@ -67,13 +70,10 @@ def test_random_models(seed: int) -> None:
 @pytest.mark.parametrize(
     "name", ["gcn_conv-default-narrowing", "graph_conv-max-widening", "pin_sage_conv-default-2-layers"]
 )
-@pytest.mark.parametrize("what", ["no edges", "no vertices", "one vertex", "negative weights", "parallel edges"])
+@pytest.mark.parametrize("what", ["no edges", "no vertices", "one vertex", "negative weights"])
 def test_odd_graphs(name: str, what: str) -> None:
     graph = random_graph(5)
-    if what == "parallel edges":
-        twice = np.r_[np.arange(len(graph.src)), np.arange(0, len(graph.src), 3)]
-        graph = Graph(graph.x, graph.src[twice], graph.dst[twice], graph.values[twice])
-    elif what == "negative weights":
+    if what == "negative weights":
         weight = np.where(np.arange(len(graph.src)) % 3, graph.values.weight, -graph.values.weight)
         graph = graph._replace(values=type(graph.values)(len(weight), {WEIGHT: weight.astype(np.float32)}))
         if name.startswith("gcn"):
