@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from freshet.gnn.declarations import (
@@ -62,15 +63,18 @@ def join(layer: Join, rows: list[Tensor]) -> Tensor:
 
 
 def grouped(aggr: Grouping, parts: list[Tensor]) -> Tensor:
-    """Return the rows of several relations as one, as PyG's HeteroConv does."""
+    """Return the rows of several relations as one, as PyG's HeteroConv does; they are summed one by one."""
     import torch
 
     if aggr == "cat":
         return torch.cat(parts, dim=1)
+    if aggr in ("sum", "mean"):
+        total = reduce(torch.add, parts)
+        return total if aggr == "sum" else total / len(parts)
     stacked = torch.stack(parts)
     if aggr in ("min", "max"):
         return getattr(stacked, aggr)(dim=0).values
-    return {"sum": torch.sum, "mean": torch.mean, "mul": torch.prod}[aggr](stacked, dim=0)
+    return stacked.prod(dim=0)
 
 
 def dense(layer: Layer, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

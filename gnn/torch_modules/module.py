@@ -43,7 +43,8 @@ class FreshetModule(DeclaredModule):
     too, such as the eps of GINConv.
 
     Not there is what an export leaves out: dropout, and the running statistics of BatchNorm, which are part of its
-    factor and its shift. So `train()` and `eval()` change nothing.
+    factor and its shift. So `train()` and `eval()` change nothing. Weights that layers shared, such as the bases of an
+    RGCNConv, are copies by layer, kind or type, which training may move apart.
     """
 
     def __init__(self, model: Model | KindsModel, answers: Sequence[ModuleAnswer] = ()) -> None:
@@ -131,7 +132,7 @@ class FreshetModule(DeclaredModule):
 
     def extra_repr(self) -> str:
         """Return a line about what the module is."""
-        return "without dropout and running statistics"
+        return "without dropout, running statistics and shared weights"
 
     def __repr__(self) -> str:
         """Return the class and a line for each layer."""

@@ -320,5 +320,5 @@ def test_heads_of_kinds_are_named() -> None:
 def test_a_module_says_what_it_is() -> None:
     text = repr(of_kinds()[0])
     assert "user,buys,item: sage_conv 6 -> 3" in text
-    assert "without dropout and running statistics" in text
+    assert "without dropout, running statistics and shared weights" in text
     assert repr(plain()[0]).splitlines()[:2] == ["PlainModule(", "  (0): gine_conv 6 -> 4"]
