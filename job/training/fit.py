@@ -84,9 +84,9 @@ def fit(subject: Subject, graph: Graph, targets: Targets, plan: Schedule, report
     Raises: JobFailed where the loss is not finite.
     """
     torch.manual_seed(plan.seed)
-    optimizer = torch.optim.Adam(subject.module.parameters(), lr=plan.learning_rate)
-    slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(1, plan.passes))
     passes = [Pass(0, None, judged(subject, graph, targets, targets.stop, plan.metric))]
+    optimizer = torch.optim.Adam(subject.module.parameters(), lr=plan.learning_rate)  # whose sizes are known now
+    slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=plan.passes)
     best, kept = passes[0].quality, copy.deepcopy(subject.module.state_dict())
     loss_of = _loss(targets)
     sampler = NeighborSampler(graph, plan.fanouts) if plan.batch_size else None

@@ -153,4 +153,6 @@ def _given(module: nn.Module, graph: Graph, name: str) -> Any:
     """Return what a graph has under the name of a parameter; None where the module takes none."""
     if name in ("edge_weight", "edge_attr") and not getattr(module, f"supports_{name}", True):
         return None  # PyG's models have both as parameters, whichever their convs take
+    if isinstance(graph, HeteroData):  # modules of `to_hetero` name dicts as the module that they were made of
+        return graph.collect(name.removesuffix("_dict"), allow_empty=True)
     return getattr(graph, name, None)

@@ -76,10 +76,15 @@ def _places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(ids, wanted, sorter=order)]
 
 
+def scorer() -> nn.Module:
+    """Return the model, whose sizes are known after its first call."""
+    return pyg.to_hetero(Scorer(), (list(WIDTHS), RELATIONS))
+
+
 def train(data: TrainingGraph, seed: int, passes: int) -> tuple[nn.Module, float]:
     """Return the model that is best on the users who are held back, and its average precision there."""
     torch.manual_seed(seed)
-    model = pyg.to_hetero(Scorer(), (list(WIDTHS), RELATIONS))
+    model = scorer()
     with torch.no_grad():
         model(data.x, data.edge_index)
     best = best_pass("sage", model, lambda: model(data.x, data.edge_index)[USER][:, 0], data.label, data.held, passes)
