@@ -16,8 +16,9 @@ import torch
 from torch_geometric.data import HeteroData
 
 from freshet.gnn.kinds.model import load_any_model
-from freshet.job.training.fit import Schedule, Targets, fit, judged, targets_of
+from freshet.job.training.fit import Schedule, fit
 from freshet.job.training.subjects import BuiltSubject, Graph, ServedSubject
+from freshet.job.training.targets import InOneProcess, Targets, judged, targets_of
 from scripts.plots.picture import pyplot
 
 STAYS, FURTHER, NOTHING = "stays", "trained further", "from nothing"
@@ -54,8 +55,8 @@ def over_time(graph_at: Callable[[int], Graph], every: Sequence[Night], of: Comp
         before, known = _labelled(graph_at(night.trained), of.kind, night.known)
         after, truth = _labelled(graph_at(night.judged), of.kind, night.truth)
         nothing = BuiltSubject(of.factory, "", load_any_model(of.model))
-        fit(further, before, known, of.further, _quiet)
-        fit(nothing, before, known, of.nothing, _quiet)
+        fit(InOneProcess(further, before, known, of.further), of.further, _quiet)
+        fit(InOneProcess(nothing, before, known, of.nothing), of.nothing, _quiet)
         for name, one in ((STAYS, stays), (FURTHER, further), (NOTHING, nothing)):
             found[name].append(judged(one, after, truth, truth.validation, of.further.metric))
         shown = "  ".join(f"{name} {values[-1]:.3f}" for name, values in found.items())

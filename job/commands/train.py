@@ -60,6 +60,8 @@ def _check(given: Training) -> None:
         msg = f"--{one}: a batch has labelled vertices and samples of their neighbours; give {lacks}, too"
     elif given.head and not given.factory:
         msg = "--head: it names a submodule of the module that --factory builds; the served model has its head"
+    elif given.ranks > 1 and (given.factory or given.batch_size):
+        msg = "--ranks: processes share the served model and take whole passes; leave --factory and --batch-size out"
     elif given.then and not given.every:
         msg = "--then: it is for rounds; give --every, or write the command behind this one with &&"
     elif given.epoch is not None and given.every:

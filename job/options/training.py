@@ -74,6 +74,10 @@ class Training(NamedTuple):
     epoch: Annotated[
         int | None, typer.Option(min=0, help="Epoch of the job whose graph to train on (default: the newest).")
     ] = None
+    ranks: Annotated[
+        int,
+        typer.Option(min=1, help="Processes that share the graph where its rows do not fit into one; not faster."),
+    ] = 1
     every: Annotated[
         str | None, typer.Option(metavar="1d", help="Train again and again, from begin to begin; M2 has a folder each.")
     ] = None

@@ -19,11 +19,13 @@ from freshet.job.options.training import Training
 from freshet.job.service.generations import Service
 from freshet.job.serving.protocol.errors import NotYetError
 from freshet.job.training import outcome
-from freshet.job.training.fit import Pass, Schedule, Targets, fit, judged, targets_of
+from freshet.job.training.fit import Pass, Schedule, fit
 from freshet.job.training.judge import metric_for
 from freshet.job.training.label_file import read_labels
 from freshet.job.training.labels import labels
+from freshet.job.training.shared import fit_shared
 from freshet.job.training.subjects import BuiltSubject, Graph, ServedSubject, Subject
+from freshet.job.training.targets import InOneProcess, Targets, judged, targets_of
 
 
 def schedule_of(given: Training, width: int) -> Schedule:
@@ -101,13 +103,21 @@ def train(given: Training, source: GraphSource, out: Path, report: Callable[[str
     plan = schedule_of(given, _width(new, graph, targets, given.factory or str(folder)))
     before = judged(old, graph, targets, targets.validation, plan.metric)
     report(f"{len(targets.fit):,} vertices train, {len(targets.validation):,} judge; {plan.metric} is {before:.4f}")
-    passes = fit(new, graph, targets, plan, report)
+    passes = _fitted(new, graph, targets, plan, given.ranks, report)
     new.write(work, graph)
     after = judged(ServedSubject(work), graph, targets, targets.validation, plan.metric)
     models = load_any_model(work).sha256(), load_any_model(folder).sha256()
     found = _report(graph, targets, (before, after), given.gate_margin, models, passes, plan, time.monotonic() - began)
     outcome.finish(out, found, passes)
     return found
+
+
+def _fitted(
+    subject: Subject, graph: Graph, targets: Targets, how: Schedule, ranks: int, report: Callable[[str], None]
+) -> list[Pass]:
+    if ranks > 1 and isinstance(subject, ServedSubject):
+        return fit_shared(subject.module, graph, targets, how, ranks, report)
+    return fit(InOneProcess(subject, graph, targets, how), how, report)
 
 
 def _labelled(given: Training, graph: Graph) -> Graph:

@@ -10,15 +10,15 @@ from typing import Any, Protocol, TypeAlias
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from freshet.gnn.kinds.model import KindsModel, load_any_model
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.saved.loading import build_module
 from freshet.gnn.torch_modules.loading import to_torch
+from freshet.gnn.torch_modules.module import FreshetModule
 from freshet.job.errors import UsageError
 from freshet.operators.checks.exporting import export_model
 
 Graph: TypeAlias = Data | HeteroData
-_DICTS = "x", "edge_index", "edge_weight", "edge_attr"
 
 
 class Subject(Protocol):
@@ -40,31 +40,23 @@ class ServedSubject:
 
     def __init__(self, folder: Path) -> None:
         self.module = to_torch(folder)
-        model = load_any_model(folder)
-        self._heads = {"": bool(model.head)} if isinstance(model, Model) else dict.fromkeys(model.heads, True)
-        self._learned = [] if isinstance(model, Model) else list(model.learned)
-        self._is_typed = not isinstance(model, Model) and len(model.kinds) == 1 and len(model.relations) > 1
 
     def logits(self, graph: Graph, kind: str) -> Tensor:
         """Return the logits of all vertices of a kind."""
-        found = self._by_kind(graph) if isinstance(graph, HeteroData) else self._plainly(graph)
+        found = self.module(**self.module.arguments_of(graph))
         rows = found if isinstance(found, Tensor) else _of_kind(found, kind, "the model")
-        return self.module.logits(rows, kind) if self._heads.get(kind) else rows
+        return logits_of(self.module, rows, kind)
 
     def write(self, folder: Path, graph: Graph) -> None:
         """Write the model folder."""
         self.module.save(folder)
 
-    def _by_kind(self, graph: HeteroData) -> Any:
-        collected = (graph.collect(name, allow_empty=True) for name in _DICTS)
-        ids = {kind: graph[kind].id for kind in self._learned} or None
-        return self.module(*(one or None for one in collected), ids)
 
-    def _plainly(self, graph: Data) -> Any:
-        given = {name: getattr(graph, name, None) for name in ("edge_weight", "edge_attr")}
-        given |= {"edge_type": graph.edge_type} if self._is_typed else {}
-        given |= {"ids": graph.id} if self._learned else {}
-        return self.module(graph.x, graph.edge_index, **given)
+def logits_of(module: FreshetModule, rows: Tensor, kind: str) -> Tensor:
+    """Return what the head makes of embeddings of a kind; the embeddings themselves where it has none."""
+    declared = module.declared
+    has_head = bool(declared.head) if isinstance(declared, Model) else bool(declared.heads.get(kind or declared.out[0]))
+    return module.logits(rows, kind) if has_head else rows
 
 
 class BuiltSubject:

@@ -1,8 +1,8 @@
 """Trains each month who answers next, on a job's graph: `python scripts/forum/nightly.py [--folder FOLDER]`.
 
-A job reads the year 2014 (stream.py) with an epoch of event time every thirty days. Behind each epoch from the third on,
-a model is trained on the graph of three epochs before, by the answers since then, and scores the users of now.
-The average precision is about the ninety days that follow. The last line is JSON; `--plot PATH` draws it.
+A job reads the year 2014 (stream.py) with an epoch of event time every thirty days. Behind each epoch from the third
+on, a model is trained on the graph of three epochs before, by the answers since then, and scores the users of now. The
+average precision is about the ninety days that follow. The last line is JSON; `--plot PATH` draws it.
 """
 
 from __future__ import annotations

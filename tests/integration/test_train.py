@@ -214,6 +214,17 @@ def test_a_new_module_is_trained_from_its_factory_in_batches(folder: Path, tmp_p
     )
 
 
+def test_ranks_train_the_same_model_together(folder: Path, tmp_path: Path) -> None:
+    given = ["train", folder / "O", "--labels", folder / "L.parquet", "--lr", 0.02, "--epochs", 15]
+    alone, shared = (
+        orjson.loads(freshet(*given, "--out", tmp_path / f"M{ranks}", "--ranks", ranks).stdout) for ranks in (1, 2)
+    )
+    assert shared["new"] == pytest.approx(alone["new"], abs=0.02)  # a vertex or two at a boundary
+    models = [load_model(tmp_path / f"M{ranks}").weights for ranks in (1, 2)]
+    for name, one in models[0].items():
+        np.testing.assert_allclose(models[1][name], one, atol=0.02)
+
+
 def test_the_example_is_the_same_in_ten_lines(folder: Path, tmp_path: Path) -> None:
     torch.manual_seed(1)
     before, after = retrain(*map(str, (folder / "O", folder / "M", folder / "L.parquet", tmp_path / "M2")))
