@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -71,11 +73,12 @@ class LiveGraph:
         self._job = described(self.out, _path(model), _path(config))
         self._plan = load_plan(self._job.settings.model)
         self._graph: GraphAt | None = None
-        self._work = tempfile.TemporaryDirectory(prefix="freshet-live-graph-")
+        work = Path(tempfile.mkdtemp(prefix="freshet-live-graph-"))
+        self._clean_up = weakref.finalize(self, shutil.rmtree, work, ignore_errors=True)
         try:
-            self._begin = begin_of(self._job, str(begin), Path(self._work.name))
+            self._begin = begin_of(self._job, str(begin), work)
         except BaseException:
-            self._work.cleanup()
+            self._clean_up()
             raise
         self.begin_epoch = 0 if self._begin is None else self._begin.reached.epoch
 
@@ -176,7 +179,7 @@ class LiveGraph:
     def close(self) -> None:
         """Let go of memory and of files of this reader; no calls can follow."""
         self._forget()
-        self._work.cleanup()
+        self._clean_up()
 
     def __enter__(self) -> LiveGraph:
         return self
