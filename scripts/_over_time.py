@@ -38,7 +38,7 @@ class Night(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What is compared: the model of a folder and its factory, on vertices of a kind."""
+    """The model of a folder and its factory, on vertices of a kind, and how both are trained."""
 
     model: Path
     factory: str

@@ -35,8 +35,8 @@ class Pass(NamedTuple):
     quality: float
 
 
-class Task(Protocol):
-    """What the loop needs of a model and its labels, in one process or on a rank of several."""
+class Fitting(Protocol):
+    """A model with its labels, as the loop reads it: in one process, or on a rank of several."""
 
     module: nn.Module
 
@@ -57,7 +57,7 @@ class Task(Protocol):
         ...
 
 
-def fit(task: Task, how: Schedule, report: Callable[[str], None]) -> list[Pass]:
+def fit(task: Fitting, how: Schedule, report: Callable[[str], None]) -> list[Pass]:
     """Train a model, and leave it as it was after its best pass, which may be none.
 
     Adam with a learning rate that falls to 0 along a cosine, and gradients cut to length 1.
@@ -80,7 +80,7 @@ def fit(task: Task, how: Schedule, report: Callable[[str], None]) -> list[Pass]:
     return passes
 
 
-def _pass(task: Task, optimizer: torch.optim.Optimizer, number: int) -> float:
+def _pass(task: Fitting, optimizer: torch.optim.Optimizer, number: int) -> float:
     """Take the steps of a pass; return the mean of their losses."""
     task.module.train()
     total = steps = 0.0
