@@ -36,13 +36,18 @@ def run_on_ranks(work: Callable[..., None], ranks: int, arguments: Sequence[Any]
     """
     with tempfile.TemporaryDirectory(prefix="freshet-ranks-") as folder:
         given = ranks, str(Path(folder) / "meeting"), os.getpid(), work, tuple(arguments)
+        running = mp.spawn(_run, given, nprocs=ranks, join=False)
         try:
-            mp.spawn(_run, given, nprocs=ranks)
+            while not running.join():
+                pass
         except ProcessException as error:
             rank = getattr(error, "error_index", "")
             lines = str(error).strip().splitlines()
             msg = f"rank {rank}: {lines[-1] if lines else type(error).__name__}"
             raise RankFailedError(msg) from error
+        finally:  # an interrupt leaves none behind
+            for process in running.processes:
+                process.kill()
 
 
 def _run(rank: int, ranks: int, meeting: str, parent: int, work: Callable[..., None], arguments: Sequence[Any]) -> None:
