@@ -21,9 +21,10 @@ from freshet.gnn.oracles.scaled import Scaled  # noqa: E402
 from freshet.gnn.pyg.check import Ours  # noqa: E402
 from freshet.gnn.pyg.graphs import Graphs  # noqa: E402
 from freshet.gnn.pyg.own import differing  # noqa: E402
-from freshet.gnn.torch_modules.graphs import ModelPass  # noqa: E402
+from freshet.gnn.torch_modules.graphs import ModelPass, numpy_pass  # noqa: E402
 from freshet.gnn.torch_modules.loading import module_of  # noqa: E402
 from freshet.kinds_graph import KindsGraph  # noqa: E402
+from tests.support.graphs.gradients import assert_gradients  # noqa: E402
 from tests.unit.gnn.pyg import (  # noqa: E402
     test_attributes,
     test_composed,
@@ -60,13 +61,17 @@ def as_torch(model: Model | KindsModel, graphs: Graphs) -> Ours:
     return Ours(lambda graph: run(one, graph), exact)
 
 
+Made = list[tuple[Model | KindsModel, KindsGraph]]
+
+
 @pytest.fixture
-def exports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Have exports compare modules with torch modules of their models; returns the models that they made."""
-    made = list[str]()
+def exports(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Have exports compare modules with torch modules of their models; returns the models with a graph of each."""
+    made = Made()
 
     def noted(model: Model | KindsModel, graphs: Graphs) -> Ours:
-        made.append(model.sha256())
+        graph = graphs.some()[0]
+        made.append((model, graphs.read(graph) if isinstance(model, KindsModel) else graph))
         return as_torch(model, graphs)
 
     monkeypatch.setattr(differing, "ours_of", noted)
@@ -106,6 +111,8 @@ def cases() -> Iterator[tuple[str, Callable[[Path], None]]]:
 CASES = dict(cases())
 
 
+WITH_GRADIENTS = "test_rgcn", "test_rows_by_id", "test_rows_on_the_graph", "test_convs_of_ones_own_on_relations"
+"""Tests whose models have layers beside those of test_without_kinds.py and test_with_kinds.py."""
 OFTEN = 4
 """One in four is compared in all runs of the tests; `make drills` compares all."""
 
@@ -113,9 +120,12 @@ OFTEN = 4
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] if n % OFTEN else []) for n, name in enumerate(CASES)]
 )
-def test_torch_modules_of_exported_models_are_the_modules(name: str, exports: list[str], tmp_path: Path) -> None:
+def test_torch_modules_of_exported_models_are_the_modules(name: str, exports: Made, tmp_path: Path) -> None:
     CASES[name](tmp_path)
-    assert exports
+    model, graph = exports[0]
+    module = module_of(model).double()
+    if any(of in name for of in WITH_GRADIENTS) and list(module.parameters()):
+        assert_gradients(module, lambda: numpy_pass(model, module, graph, torch.float64), 1)
 
 
 def test_models_of_all_kinds_are_compared() -> None:
