@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import orjson
+import torch
 
 from freshet.job.console import ProgressDisplay, say
 from freshet.job.folder.lock import taken
@@ -69,5 +70,7 @@ def _run_command(then: str, model: Path) -> None:
 
 
 def _give_way() -> None:
+    """Leave half of the processors to the job, and go behind it on the others."""
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
     with suppress(OSError):  # where a process may not
         os.nice(NICENESS)

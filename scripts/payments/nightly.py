@@ -83,7 +83,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         every = nights(options.folder, run(options.folder, Path(work) / "out"))
         schedules = [
-            Schedule(options.passes // 3, 0.002, "average_precision"),
+            Schedule(options.passes // 3, 0.005, "average_precision"),
             Schedule(options.passes, 0.01, "average_precision"),
         ]
         of = Comparison(options.folder / MODEL, "scripts.payments.train:gine", "", *schedules)
