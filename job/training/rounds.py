@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -101,6 +102,9 @@ def train(given: Training, source: GraphSource, out: Path, report: Callable[[str
     targets = targets_of(graph, kind, given.seed)
     old, new = ServedSubject(folder), _begun(given, folder, graph)
     plan = schedule_of(given, _width(new, graph, targets, given.factory or str(folder)))
+    if given.factory:  # what can't be exported is refused before it is trained
+        new.write(work, graph)
+        shutil.rmtree(work)
     before = judged(old, graph, targets, targets.validation, plan.metric)
     report(f"{len(targets.fit):,} vertices train, {len(targets.validation):,} judge; {plan.metric} is {before:.4f}")
     passes = _fitted(new, graph, targets, plan, given.ranks, report)

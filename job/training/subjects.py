@@ -78,8 +78,8 @@ class BuiltSubject:
         except AttributeError:
             msg = f"--head {head}: the module of {factory} has no submodule of that name"
             raise UsageError(msg) from None
-        parts = (part.values() if isinstance(part, nn.ModuleDict) else [part]) if head else []
-        self._hooks = [one.register_forward_hook(self._note) for one in parts]
+        self._parts = list(part.values() if isinstance(part, nn.ModuleDict) else [part]) if head else []
+        self._hooks = [one.register_forward_hook(self._note) for one in self._parts]
 
     def logits(self, graph: Graph, kind: str) -> Tensor:
         """Return the logits of all vertices of a kind: what the module returns, or its head where that is apart."""
@@ -96,9 +96,9 @@ class BuiltSubject:
         return made
 
     def write(self, folder: Path, graph: Graph) -> None:
-        """Export the module, with the kinds, types and widths of the graph."""
-        served = self._served
-        options: dict[str, Any] = {"head": self._head} if self._head else {}
+        """Export the module, with the kinds, types and widths of the graph; norms over all vertices freeze at it."""
+        served, options = self._served, dict[str, Any](stats_from=graph)
+        options |= {"head": self._head} if self._head else {}
         if isinstance(graph, HeteroData):
             assert isinstance(served, KindsModel)  # the graph has kinds because it has
             ends = [one.ends for one in served.relations]
@@ -110,6 +110,7 @@ class BuiltSubject:
         for hook in self._hooks:  # an export takes none, since they may change rows
             hook.remove()
         export_model(self.module.eval(), folder, **options)
+        self._hooks = [one.register_forward_hook(self._note) for one in self._parts]
 
     def _note(self, *_: object) -> None:
         self._is_called = True

@@ -57,6 +57,14 @@ class Net(torch.nn.Module):
         return self.head(self.second(x, edge_index).relu())
 
 
+class Unknown(Net):
+    """A module that no export takes: rows depend on those of all vertices before."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        return super().forward(x.cumsum(dim=0), edge_index)
+
+
 def freshet(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [str(FRESHET), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -166,6 +174,7 @@ def test_a_model_that_is_not_better_leaves_a_report_alone(folder: Path, tmp_path
     [
         ({"factory": "tests.integration.test_train:Nothing"}, "cannot be imported"),
         ({"factory": FACTORY, "head": "tail"}, "--head tail"),
+        ({"factory": "tests.integration.test_train:Unknown"}, "cumsum"),
         ({"metric": "average-precision"}, "3 logits"),
         ({"labels": Path("nowhere.parquet")}, "nowhere.parquet"),
         ({"begin": "nowhere"}, "nowhere"),
