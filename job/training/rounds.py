@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch_geometric.data import HeteroData
 
 from freshet.gnn.kinds.model import load_any_model
@@ -151,6 +152,7 @@ def labelled_kind(graph: Graph) -> str:
 def _begun(given: Training, folder: Path, graph: Graph) -> Subject:
     if not given.factory:
         return ServedSubject(folder)
+    torch.manual_seed(given.seed)
     return BuiltSubject(given.factory, given.head or "", load_any_model(folder))
 
 
