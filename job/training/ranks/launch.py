@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch.multiprocessing.spawn import ProcessException
 from freshet.errors import FreshetError
 from freshet.job.machine.processes import die_with_parent
 
+_FAILED = "failed"
 _INTERFACE, _LOOPBACK = "GLOO_SOCKET_IFNAME", "lo"
 _WAIT = timedelta(minutes=30)  # for the slowest rank; one that ends is noticed at once
 
@@ -41,10 +43,7 @@ def run_on_ranks(work: Callable[..., None], ranks: int, arguments: Sequence[Any]
             while not running.join():
                 pass
         except ProcessException as error:
-            rank = getattr(error, "error_index", "")
-            lines = str(error).strip().splitlines()
-            msg = f"rank {rank}: {lines[-1] if lines else type(error).__name__}"
-            raise RankFailedError(msg) from error
+            raise RankFailedError(_reason(error, Path(folder) / _FAILED)) from error
         finally:  # an interrupt leaves none behind
             for process in running.processes:
                 process.kill()
@@ -59,5 +58,22 @@ def _run(rank: int, ranks: int, meeting: str, parent: int, work: Callable[..., N
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=_WAIT)
     try:
         work(rank, *arguments)
+    except Exception as error:
+        _note_first(Path(meeting).with_name(_FAILED), f"rank {rank}: {type(error).__name__}: {error}")
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def _note_first(path: Path, text: str) -> None:
+    """Write what a rank failed with, unless another one has failed before: then it fails since that one is gone."""
+    with suppress(FileExistsError), path.open("x") as file:
+        file.write(text)
+
+
+def _reason(error: ProcessException, noted: Path) -> str:
+    """Return what the first rank that failed has noted; of one that was killed, what its process ended with."""
+    if noted.exists() and (text := noted.read_text()):
+        return " ".join(text.split())
+    lines = str(error).strip().splitlines()
+    return f"rank {getattr(error, 'error_index', '')}: {lines[-1] if lines else type(error).__name__}"
