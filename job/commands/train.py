@@ -20,10 +20,9 @@ def train(**options: Any) -> None:
 
     Reads the graph at the newest epoch beside the job, which goes on: the training has a lower priority and takes half
     of the processors. Trains the served model further, or a new one by --factory, and judges both on labelled vertices
-    that are
-    left out of the training. M2 gets report.json and training.png, and the model where its metric is above that of the
-    served model by --gate-margin. Else the command exits with 1, and M2 has no model.json. Prints the report as a JSON
-    line. Needs torch and torch-geometric, from `make install` or the extra torch of the wheel.
+    that are left out of the training. M2 gets report.json and training.png, and the model where its metric is above
+    that of the served model by --gate-margin. Else the command exits with 1, and M2 has no model.json. Prints the
+    report as a JSON line. Needs torch and torch-geometric, from `make install` or the extra torch of the wheel.
 
     [bold]Examples[/bold]
 

@@ -55,7 +55,7 @@ class Streamed:
         return Truth(dict(zip(kinds.names, kinds.widths, strict=True)), bonds_of(kinds), 1000 * TTL_S)
 
     def contents(self, epochs: set[int]) -> dict[int, Any]:
-        """What the graph has after these epochs: `epochs/` counts the events of each in every partition."""
+        """Return the graph after these epochs, whose events in every partition `epochs/` counts."""
         lanes = {
             partition: [self.records[line] for message in messages for line in message.value.split(b"\n") if line]
             for partition, messages in read_topic(self.broker, self.topic.topic).items()

@@ -138,7 +138,7 @@ def test_every_checkpoint_has_the_graph_of_its_epoch_and_goes_on_in_another_numb
 
 
 def written(settings: Settings, live: LiveState, folder: Path) -> LiveState:
-    """What images of a graph are read as."""
+    """Return a graph as it is read from its images."""
     folder.mkdir(parents=True)
     live.write(folder)
     other = LiveState(settings, CutLog(), folder)

@@ -1,1 +1,1 @@
-"""What tests of training share."""
+"""Helpers of the tests of training."""
