@@ -15,14 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
-from torch_geometric.data import HeteroData
 
 from freshet.gnn.kinds.model import load_any_model
 from freshet.job.training.fit import Schedule, fit
 from freshet.job.training.judge import MetricName
 from freshet.job.training.outcome import is_better
 from freshet.job.training.splits import by_hash
-from freshet.job.training.subjects import BuiltSubject, Graph, ServedSubject
+from freshet.job.training.subjects import BuiltSubject, Graph, ServedSubject, store_of
 from freshet.job.training.targets import InOneProcess, Targets, judged, targets_of
 from scripts.plots.picture import pyplot
 
@@ -82,7 +81,7 @@ def over_time(graph_at: Callable[[int], Graph], every: Sequence[Night], of: Comp
 
 def _labelled(graph: Graph, kind: str, labels: np.ndarray) -> tuple[Graph, Targets]:
     """Join labels by id; a fifth, by a hash of the id, is for validation."""
-    store = graph[kind] if isinstance(graph, HeteroData) else graph
+    store = store_of(graph, kind)
     ids = store.id.numpy()
     store.y = torch.from_numpy(labels[ids])
     judges = torch.from_numpy(by_hash(kind, pa.array(ids), SHARE))

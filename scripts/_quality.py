@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.job.training.judge import average_precision as average_precision
 from freshet.job.training.judge import precision_and_recall
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scripts._quality import average_precision
+from freshet.job.training.judge import average_precision
 
 LEARNING_RATE, HELD_BACK = 0.01, 0.2
 

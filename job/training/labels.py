@@ -46,13 +46,21 @@ def labels(
     Raises: InputError for a file that can't be read, a missing column or value, a label that is no integer, two labels
         of an id, ids of another type than the graph's, or an unknown kind; it names the file, the column and the row.
     """
+    join_labels(data, read_labels(path), kind, share, split)
+    return data
+
+
+def join_labels(
+    data: Data | HeteroData, given: Labels, kind: str | None, share: float, split: Literal["hash", "time"]
+) -> None:
+    """Join labels that were read to a graph; see `labels`."""
     if not 0 <= share < 1:
         msg = f"share: expected a number from 0 up to 1, without 1, got {share}"
         raise InputError(msg)
     if split not in ("hash", "time"):
         msg = f"split: expected 'hash' or 'time', got {split!r}"
         raise InputError(msg)
-    found = _of_kinds(data, read_labels(path), kind).distinct()
+    found = _of_kinds(data, given, kind).distinct()
     stores = _stores(data, found, kind)
     joined = {name: _places(store, found.of(name), name) for name, store in stores.items()}
     masks = _masks(found, joined, share, split)
@@ -61,7 +69,6 @@ def labels(
         own, places = found.of(name), joined[name]
         skipped += _fill(store, own, places, masks[name])
     data.labels_skipped = skipped
-    return data
 
 
 def _of_kinds(data: Data | HeteroData, found: Labels, kind: str | None) -> Labels:
@@ -179,6 +186,6 @@ def _fill(store: Any, own: Labels, places: np.ndarray, is_validation: np.ndarray
         first = own.ids[int(np.argmin(there))].as_py()
         warnings.warn(
             f"{own.where}: {skipped:,} of {len(there):,} labelled ids are not in the graph, such as {first!r}; skipped",
-            stacklevel=3,
+            stacklevel=4,
         )
     return skipped

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from freshet.extras import MissingExtraError, need
 from freshet.files.json_file import write_json
 from freshet.gnn.model import ANSWERS_FILE, SPEC_FILE, WEIGHTS_FILE
 from freshet.job.console import say
@@ -77,8 +77,10 @@ def finish(folder: Path, report: Report, passes: Sequence[Pass]) -> None:
 
 def _draw(path: Path, report: Report, passes: Sequence[Pass]) -> None:
     """Draw loss and metric by pass; without matplotlib a line says so."""
-    if find_spec("matplotlib") is None:
-        say(f"no {path.name}: it needs matplotlib, of the extra plots")
+    try:
+        need("plots", path.name)
+    except MissingExtraError as error:
+        say(f"no plot: {error}")
         return
     import matplotlib
 

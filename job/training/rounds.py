@@ -23,8 +23,8 @@ from freshet.job.serving.protocol.errors import NotYetError
 from freshet.job.training import outcome
 from freshet.job.training.fit import Pass, Schedule, fit
 from freshet.job.training.judge import metric_for
-from freshet.job.training.label_file import read_labels
-from freshet.job.training.labels import labels
+from freshet.job.training.label_file import Labels, read_labels
+from freshet.job.training.labels import join_labels
 from freshet.job.training.shared import fit_shared
 from freshet.job.training.subjects import BuiltSubject, Graph, ServedSubject, Subject
 from freshet.job.training.targets import InOneProcess, Targets, judged, targets_of
@@ -52,8 +52,8 @@ class GraphSource:
         found = Service.at(self._given.job)
         return self._given.job if found is None else found[0].serving().out
 
-    def served(self, job: Path) -> Path:
-        """Return the model folder of the job.
+    def served(self, job: Path) -> tuple[Path, str]:
+        """Return the model folder of the job, and the SHA-256 of the model.
 
         Raises: UsageError where it is not there any more, or holds another model.
         """
@@ -61,10 +61,8 @@ class GraphSource:
             msg = f"{job}: no job in it; give the --out folder of a `freshet run`, or a service folder"
             raise UsageError(msg)
         folder = self._given.model or Path(saved.settings.model)
-        if load_any_model(folder).sha256() != saved.model_sha256:
-            msg = f"--model {folder}: not the model that the job in {job} began with; give that one"
-            raise UsageError(msg)
-        return folder
+        saved.settings_at(job, folder)  # refuses another model
+        return folder, saved.model_sha256
 
     def graph(self, job: Path) -> Graph:
         """Return the graph at the epoch that is asked for, or the newest visible one.
@@ -95,10 +93,10 @@ def train(given: Training, source: GraphSource, out: Path, report: Callable[[str
     Raises: UsageError where labels, graph and model do not fit.
     """
     began, job, work = time.monotonic(), source.job, outcome.begin(out)
-    folder = source.served(job)
-    read_labels(given.labels)  # before anything that takes long
+    folder, old_model = source.served(job)
+    found_labels = read_labels(given.labels)  # before anything that takes long
     report(f"reading the graph of {job}")
-    graph = _labelled(given, source.graph(job))
+    graph = _labelled(given, found_labels, source.graph(job))
     kind = labelled_kind(graph)
     targets = targets_of(graph, kind, given.seed)
     old, new = ServedSubject(folder), _begun(given, folder, graph)
@@ -111,7 +109,7 @@ def train(given: Training, source: GraphSource, out: Path, report: Callable[[str
     passes = _fitted(new, graph, targets, plan, given.ranks, report)
     new.write(work, graph)
     after = judged(ServedSubject(work), graph, targets, targets.validation, plan.metric)
-    models = load_any_model(work).sha256(), load_any_model(folder).sha256()
+    models = load_any_model(work).sha256(), old_model
     found = _report(graph, targets, (before, after), given.gate_margin, models, passes, plan, time.monotonic() - began)
     outcome.finish(out, found, passes)
     return found
@@ -125,14 +123,14 @@ def _fitted(
     return fit(InOneProcess(subject, graph, targets, how), how, report)
 
 
-def _labelled(given: Training, graph: Graph) -> Graph:
+def _labelled(given: Training, found: Labels, graph: Graph) -> Graph:
     """Join the labels; what they warn of is said as a line of the command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = labels(graph, given.labels, kind=given.kind, share=given.share, split=given.split)
+        join_labels(graph, found, given.kind, given.share, given.split)
     for one in caught:
         say(f"--labels: {one.message}", "warning")
-    return found
+    return graph
 
 
 def labelled_kind(graph: Graph) -> str:

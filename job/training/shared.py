@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
 from freshet.gnn.torch_modules.loading import to_torch
 from freshet.gnn.torch_modules.module import FreshetModule
@@ -22,7 +21,7 @@ from freshet.job.training.ranks.launch import run_on_ranks
 from freshet.job.training.ranks.rank_module import RankModule, total
 from freshet.job.training.ranks.shards import Shard, shards_of
 from freshet.job.training.ranks.whole import owners_of, whole_graph
-from freshet.job.training.subjects import Graph, logits_of
+from freshet.job.training.subjects import Graph, logits_of, store_of
 from freshet.job.training.targets import Targets, loss_sum
 
 _MODEL, _FOUND, _PASSES, _PART = "model", "found.safetensors", "passes.json", "part"
@@ -36,7 +35,7 @@ def fit_shared(
 
     Raises: RankFailedError where a process ends before it is done.
     """
-    store = graph[targets.kind] if isinstance(graph, HeteroData) else graph
+    store = store_of(graph, targets.kind)
     store[_PART] = torch.zeros(len(targets.y), dtype=torch.int64)
     store[_PART][targets.fit] += _FIT
     store[_PART][targets.stop] += _STOP

@@ -21,6 +21,11 @@ from freshet.operators.checks.exporting import export_model
 Graph: TypeAlias = Data | HeteroData
 
 
+def store_of(graph: Graph, kind: str) -> Any:
+    """Return what a graph has of the vertices of a kind; `kind` is empty where there are no kinds."""
+    return graph[kind] if isinstance(graph, HeteroData) else graph
+
+
 class Subject(Protocol):
     """A module with logits for the vertices of a graph, and a way into a model folder."""
 

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
 from freshet.job.training.fit import Schedule
 from freshet.job.training.judge import MetricName, quality
 from freshet.job.training.loader import loader
 from freshet.job.training.sampler import NeighborSampler
-from freshet.job.training.subjects import Graph, Subject
+from freshet.job.training.subjects import Graph, Subject, store_of
 
 STOP_SHARE, STOP_LEAST = 0.1, 10  # of the vertices for training, those that choose the best pass
 
@@ -42,7 +41,7 @@ class Targets(NamedTuple):
 
 def targets_of(graph: Graph, kind: str, seed: int) -> Targets:
     """Return the labelled vertices of a kind; a tenth of those for training are left to choose the best pass."""
-    store = graph[kind] if isinstance(graph, HeteroData) else graph
+    store = store_of(graph, kind)
     given = torch.nonzero(store.train_mask).flatten()
     given = given[torch.randperm(len(given), generator=torch.Generator().manual_seed(seed))]
     stop = max(STOP_LEAST, round(STOP_SHARE * len(given)))
@@ -102,5 +101,5 @@ class InOneProcess:
             yield self._subject.logits(self._graph, kind)[where], y[where]
             return
         for batch in loader(self._graph, self._sampler, self._how.batch_size, where, kind or None, shuffle=True):
-            store = batch[kind] if kind else batch
+            store = store_of(batch, kind)
             yield self._subject.logits(batch, kind)[: store.batch_size], store.y[: store.batch_size]

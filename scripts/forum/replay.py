@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import start_broker
 from freshet.job.dev.script import unwind_at_signals
-from scripts._quality import average_precision
+from freshet.job.training.judge import average_precision
 from scripts._replay import Figures, Replayed, halve, replay
 from scripts.forum.stream import CUT_MS, END_MS, TIMES
 from tests.support.runs.jobs import ROOT

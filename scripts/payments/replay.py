@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.job.dev.broker import start_broker
 from freshet.job.dev.script import unwind_at_signals
-from scripts._quality import average_precision, best_threshold, f1_at
+from freshet.job.training.judge import average_precision
+from scripts._quality import best_threshold, f1_at
 from scripts._replay import Figures, Replayed, halve, replay
 from tests.support.runs.jobs import ROOT
 
