@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import inner
+from freshet.kernels.prefetch import prefetch
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner import net_change as net
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
@@ -111,6 +112,15 @@ def places_of(g: GraphView, row: int) -> np.int64:
 
 
 @inner
+def prefetch_places(g: GraphView, row: int) -> None:
+    """Ask for the list of a vertex's places, whose row is in the cache; of a long one, for its beginning."""
+    if places_of(g, row):
+        at = entry_at(g.vertex.data, row, t.LIST, np.int64(0))
+        prefetch(g.replicas.data, at)
+        prefetch(g.replicas.data, at + 16)
+
+
+@inner
 def part_at(g: GraphView, row: int, k: int) -> np.int64:
     """The part of the k-th place; they are in the order of parts."""
     return np.int64(g.replicas.data[entry_at(g.vertex.data, row, t.LIST, k)]) if g.is_sparse else np.int64(k)
@@ -145,13 +155,20 @@ def placed_ends(g: GraphView, row: int) -> np.int64:
 
 
 @inner
-def has_row(g: GraphView, row: int, part: int, k: int) -> bool:
-    """Return whether the vertex has a row in the part, or gets one this epoch; `k`: number of earlier such parts."""
-    if g.vertex.data[row, t.MASTER] == part:
-        return True
+def next_row(g: GraphView, row: int, part: int, k: int) -> np.int64:
+    """The first part from `part` on where the vertex has a row, or gets one this epoch; the number of parts without.
+
+    `k`: number of earlier such parts beside its master's.
+    """
+    vertex, n = g.vertex.data, len(g.parts)
+    master = np.int64(vertex[row, t.MASTER])
     if g.is_sparse:
-        return k < places_of(g, row) and part_at(g, row, k) == part
-    return g.vertex.data[row, t.SLOTS + part] >= 0 or _ends_in(g, row, part) > 0
+        found = part_at(g, row, k) if k < places_of(g, row) else np.int64(n)
+        return min(found, master) if master >= part else found
+    for p in range(part, n):
+        if p == master or vertex[row, t.SLOTS + p] >= 0 or _ends_in(g, row, p) > 0:
+            return np.int64(p)
+    return np.int64(n)
 
 
 @inner

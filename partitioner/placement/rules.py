@@ -19,14 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner
+from freshet.kernels.prefetch import prefetch_row
 from freshet.partitioner import graph_tables as t
-from freshet.partitioner.config import HASH, HDRF, HYBRID
+from freshet.partitioner.config import HASH, HDRF, HYBRID, LOCALITY
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, V_ROW, Log
 from freshet.partitioner.graph_tables import GraphView
-from freshet.partitioner.slots import count_end, has_row, home_in_edges, placed_ends
+from freshet.partitioner.slots import count_end, home_in_edges, next_row, placed_ends, prefetch_places
 from freshet.state.salt import Salt, mix
 
 LOAD_SLACK = 1.1
+AHEAD = 8  # edges whose rows are asked for before they are looked at
 
 
 class Rule(NamedTuple):
@@ -100,6 +102,8 @@ def _master_hybrid(parts: np.ndarray, vertex: np.ndarray, src: int, dst: int) ->
 def _master_locality(g: GraphView, src: int, dst: int) -> None:
     """Algorithm 1: a new source joins a destination of high in-degree, else it goes to the least loaded part."""
     parts, vertex = g.parts, g.vertex.data
+    if vertex[src, t.MASTER] >= 0 and vertex[dst, t.MASTER] >= 0:
+        return
     part = _least_loaded(parts)
     if vertex[dst, t.MASTER] >= 0:
         edges = masters = 0
@@ -116,28 +120,58 @@ def _master_locality(g: GraphView, src: int, dst: int) -> None:
 
 @inner
 def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> int:
-    """The part with the highest score."""
+    """The part with the highest score.
+
+    Of the parts where neither end has a row, only the one with the lowest load can have it.
+    """
     parts, masters = g.parts, g.vertex.data[:, t.MASTER]
     n, src_degree, dst_degree = len(parts), 1 + placed_ends(g, src), 1 + placed_ends(g, dst)
-    most = least = parts[0, t.PART_EDGES]
-    for p in range(n):
-        most = max(most, parts[p, t.PART_EDGES])
-        least = min(least, parts[p, t.PART_EDGES])
+    emptiest, most, least = np.int64(0), parts[0, t.PART_EDGES], parts[0, t.PART_EDGES]
+    for p in range(1, n):
+        size = parts[p, t.PART_EDGES]
+        most = max(most, size)
+        if size < least:
+            emptiest, least = np.int64(p), size
     share = src_degree / (src_degree + dst_degree)
-    best, best_score = 0, -1.0
+    best, best_score = np.int64(0), -1.0
     src_rows = dst_rows = np.int64(0)  # beside the masters'
-    for p in range(n):
+    src_part, dst_part = next_row(g, src, 0, src_rows), next_row(g, dst, 0, dst_rows)
+    p = min(min(src_part, dst_part), emptiest)
+    while p < n:
         size = parts[p, t.PART_EDGES]
         score = rule.balance * (most - size) / (rule.epsilon + (most - least))
-        if has_row(g, src, p, src_rows):
+        if p == src_part:
             score += 2.0 - share
             src_rows += masters[src] != p
-        if has_row(g, dst, p, dst_rows):
+            src_part = next_row(g, src, p + 1, src_rows)
+        if p == dst_part:
             score += 1.0 + share
             dst_rows += masters[dst] != p
+            dst_part = next_row(g, dst, p + 1, dst_rows)
         if score > best_score or (score == best_score and size < parts[best, t.PART_EDGES]):
             best, best_score = p, score
+        p = min(min(src_part, dst_part), np.int64(n) if p >= emptiest else emptiest)
     return best
+
+
+@inner
+def give_masters(g: GraphView, src: int, dst: int, rule: Rule) -> None:
+    """Give the ends of a new edge masters where they have none, unless the edge's part decides (HDRF)."""
+    parts, vertex = g.parts, g.vertex.data
+    if rule.strategy == HASH:
+        for end in (src, dst):
+            if vertex[end, t.MASTER] < 0:
+                _set_master(parts, vertex, end, hash_part(rule.salt, g.wide[end, t.KEY], len(parts)))
+    elif rule.strategy == HYBRID:
+        _master_hybrid(parts, vertex, src, dst)
+    elif rule.strategy == LOCALITY:
+        _master_locality(g, src, dst)
+
+
+@inner
+def needs_hdrf(g: GraphView, dst: int, rule: Rule) -> bool:
+    """Return whether HDRF decides where a new edge goes whose destination has a master; else it goes there."""
+    return rule.strategy == HYBRID and _placed_in_edges(g, dst) >= rule.threshold
 
 
 @inner
@@ -150,23 +184,21 @@ def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> int:
             if vertex[end, t.MASTER] < 0:
                 _set_master(parts, vertex, end, part)
         return part
-    if rule.strategy == HASH:
-        for end in (src, dst):
-            if vertex[end, t.MASTER] < 0:
-                _set_master(parts, vertex, end, hash_part(rule.salt, g.wide[end, t.KEY], len(parts)))
-    elif rule.strategy == HYBRID:
-        _master_hybrid(parts, vertex, src, dst)
-        if _placed_in_edges(g, dst) >= rule.threshold:
-            return _hdrf(g, src, dst, rule)
-    else:
-        _master_locality(g, src, dst)
-    return vertex[dst, t.MASTER]
+    give_masters(g, src, dst, rule)
+    return _hdrf(g, src, dst, rule) if needs_hdrf(g, dst, rule) else vertex[dst, t.MASTER]
 
 
 @inner
 def hash_part(salt: Salt, key: int, parts: int) -> np.int64:
     """The part that `hash` gives a key."""
     return np.int64(mix(salt, key) % np.uint64(parts))
+
+
+@inner
+def prefetch_ends(g: GraphView, row: int) -> None:
+    """Ask for the rows of an edge's ends."""
+    prefetch_row(g.vertex.data, np.int64(g.edge.data[row, t.SRC]))
+    prefetch_row(g.vertex.data, np.int64(g.edge.data[row, t.DST]))
 
 
 @inner
@@ -179,6 +211,11 @@ def place_edges(g: GraphView, added: np.ndarray, start: int, rule: Rule) -> int:
     for i in range(start, len(added)):
         if g.is_sparse and g.scalars[t.LIST_TAIL] + g.list_room > len(g.replicas.data):
             return i
+        if i + 2 * AHEAD < len(added):
+            prefetch_ends(g, np.int64(added[i + 2 * AHEAD]))
+        if g.is_sparse and i + AHEAD < len(added):
+            prefetch_places(g, np.int64(edge[added[i + AHEAD], t.SRC]))
+            prefetch_places(g, np.int64(edge[added[i + AHEAD], t.DST]))
         row = np.int64(added[i])
         edge[row, t.PART] = _choose(g, np.int64(edge[row, t.SRC]), np.int64(edge[row, t.DST]), rule)
         count_edge(g, row, 1)

@@ -1,5 +1,7 @@
 """Where edges and vertices go, and the corners of netting that random streams seldom reach."""
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,43 @@ def test_hdrf_balances_with_lambda_and_keeps_together_without():
     assert together.partitioner.stats().replication_factor <= spread.partitioner.stats().replication_factor
     masters, parts = places(spread)
     assert masters[0] == parts[0, 1]
+
+
+def hdrf_by_every_part(edges: list[tuple[int, int]], parts: int, balance: float) -> list[int]:
+    """Give each edge the part with the highest score of all (D3-GNN section 4.3.1), in plain Python."""
+    loads, ends, rows, found = [0] * parts, defaultdict(int), defaultdict(set), []
+    for src, dst in edges:
+        share = (ends[src] + 1) / (ends[src] + ends[dst] + 2)
+        most, least = max(loads), min(loads)
+
+        def score(part: int, ends: tuple = (src, dst, share), bounds: tuple = (most, least)) -> float:
+            src, dst, share = ends
+            even = balance * (bounds[0] - loads[part]) / (1.0 + (bounds[0] - bounds[1]))
+            if part in rows[src]:
+                even += 2.0 - share
+            return even + (1.0 + share) if part in rows[dst] else even
+
+        best = max(range(parts), key=lambda part: (score(part), -loads[part], -part))
+        loads[best] += 1
+        for end in (src, dst):
+            ends[end] += 1
+            rows[end].add(best)
+        found.append(best)
+    return found
+
+
+@pytest.mark.parametrize("parts", [1, 4, 16, 20])  # past 16 places are lists
+@pytest.mark.parametrize("balance", [0.0, 0.3, 2.0])
+def test_hdrf_finds_the_best_part_without_looking_at_all(parts, balance):
+    rng = np.random.default_rng(parts)
+    drawn = (150 * rng.random((3000, 2)) ** 2).astype(int)
+    edges = list(dict.fromkeys((src, dst) for src, dst in drawn.tolist() if src != dst))
+    bench = Bench(parts, strategy="hdrf", hdrf_lambda=balance)
+    for k in range(0, len(edges), 700):
+        bench.run(*[("add_edge", *edge) for edge in edges[k : k + 700]])
+    expected = hdrf_by_every_part(edges, parts, balance)
+    assert len(set(expected)) == parts or balance < 1
+    assert places(bench)[1] == dict(zip(edges, expected, strict=True))
 
 
 def test_vertices_without_edges_go_to_the_least_loaded_part():
