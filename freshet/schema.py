@@ -190,7 +190,8 @@ class FeatureRows:
         if not rows.size:
             return self[:0]
         first = int(rows[0])
-        if first >= 0 and int(rows[-1]) - first == rows.size - 1 and (np.diff(rows) == 1).all():
+        is_row = first >= 0 and rows.size == 1
+        if is_row or (first >= 0 and int(rows[-1]) - first == rows.size - 1 and (np.diff(rows) == 1).all()):
             return self[first : first + rows.size]
         zeros = rows < 0
         if not zeros.any():

@@ -12,15 +12,16 @@ from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.config import REASONS, PartitionerConfig
 from freshet.partitioner.deletions import EDGES_PER_EVENT, expire_edges
-from freshet.partitioner.edge_keys import EdgeIndex, Keys, hash_keys, index_edges, no_pairs
+from freshet.partitioner.edge_keys import EdgeIndex, index_edges, no_pairs
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.epoch_end import close_epoch
 from freshet.partitioner.epoch_log import Log, empty_log, grow_log
-from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, Events
+from freshet.partitioner.event_columns import EventColumns
+from freshet.partitioner.events import DEFAULT_TYPE, Events, largest_ts
 from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
-from freshet.partitioner.ids import STRING, no_keys
+from freshet.partitioner.ids import STRING
 from freshet.partitioner.live_graph import PartitionStats, PlacedGraph, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import ITSELF, Batch, apply_events
@@ -37,8 +38,6 @@ from freshet.state.task_parts import TaskParts
 
 _SHOWN = 40  # characters of a type's name in a reason
 _NO_INTS = np.empty(0, np.int32)
-_NO_EVENT_KEYS = Keys(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
-_NO_KINDS = np.empty((2, 0), np.uint8)
 _UNDIRECTED = np.array([ITSELF], np.int32)
 _SCRATCH_KEPT = 1 << 16  # entries; scratch memory beyond that goes when an epoch needs less than a 16th of it
 
@@ -74,11 +73,14 @@ class Partitioner:
         self._keys, self._edges = make_index(self._salt), self._edge_index(0)
         self._log, self._records = self._empty_log(), self._make_records(0, 0, 0)
         self._room = 0, 0, 0  # of the records: vertices, edges that were there before, edges that were not
-        self._rows = np.empty((2, 0), np.int32)
+        self._block: EventColumns | None = None  # while epochs of it may follow
         self._t.touch_small()
         types = kinds.relation_names if kinds else self.config.edge_types or (DEFAULT_TYPE,)
         self._types = EdgeTypes(self._t, types, self.config.types_max)
         self._resolve_kernel = Direct(resolve_names if self.config.id_kind == STRING else resolve_ints)
+        balance, epsilon = float(self.config.hdrf_lambda), float(self.config.hdrf_epsilon)
+        threshold = self.config.hybrid_threshold
+        self._rule = Rule(self.config.strategy_code, balance, epsilon, threshold, self._salt)
         self._apply_kernel, self._close_kernel = Direct(apply_events), Direct(close_epoch)
         self._expire_kernel = Direct(expire_edges)
 
@@ -99,39 +101,41 @@ class Partitioner:
         """All durable state."""
         return self._t.set
 
-    def partition(self, events: Events, *, snapshot: bool = False) -> EpochChange:
+    def partition(
+        self, events: Events, start: int = 0, stop: int | None = None, *, snapshot: bool = False
+    ) -> EpochChange:
         """Apply the events of one whole epoch; the result is good until the next call.
 
-        Those of a snapshot come first, and may be placed with all of them in view (placement/whole_graph.py).
+        They are those from `start` to `stop` of a block, by default all. Those of a snapshot come first, and may be
+        placed with all of them in view (placement/whole_graph.py).
 
         Raises:
             ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
         """
-        self._check(events)
-        too_far = [] if snapshot else self._times.too_far_ahead(events)
+        stop = len(events) if stop is None else stop
+        ts = None if events.ts is None else events.ts[start:stop]
+        too_far = [] if snapshot else self._times.too_far_ahead(ts)
         if not too_far:
-            return self._partition(events, snapshot=snapshot)
-        rows = np.delete(np.arange(len(events)), [event for event, _ in too_far])
-        change = self._partition(events.take(rows))
+            return self._partition(events, start, stop, snapshot=snapshot)
+        rows = np.delete(np.arange(stop - start), [event for event, _ in too_far])
+        change = self._partition(events.slice(start, stop).take(rows), 0, len(rows))
         rejected = [(int(rows[event]), reason) for event, reason in change.rejected]
         return replace(change, rejected=sorted(too_far + rejected))
 
-    def _partition(self, events: Events, *, snapshot: bool = False) -> EpochChange:
+    def _columns_of(self, events: Events) -> EventColumns:
+        if self._block is None or self._block.events is not events:
+            self._block = EventColumns(events, self.config, self.features, self._types, self._times, self._salt)
+        return self._block
+
+    def _partition(self, events: Events, start: int, stop: int, *, snapshot: bool = False) -> EpochChange:
+        block = self._columns_of(events)
         self._t.touch_small()
-        n = len(events)
-        self._make_room(
-            n, int(np.count_nonzero(events.op == OP_ADD_EDGE)), int(np.count_nonzero(events.op >= OP_ADD_EDGE))
-        )
-        etypes = self._types.codes_of(events)
-        op = _own(events.op)
-        self._resolve(events, op, etypes)
-        values, sizes = events.values.kept(), None if self.features.kinds else events.values.attr_sizes
-        attr, ts = _NO_INTS if sizes is None else _own(sizes), self._times.stamps(events)
-        keys = self._keys_of(events)
-        self._apply(Batch(op, self._rows[0], self._rows[1], _own(values), etypes, _own(events.x_row), attr, ts, keys))
-        rejected = [self._refusal(events, *one) for one in self._log.rejected[: self._log.counts[e.REJECTED]].tolist()]
-        effects = Effects(*self._log.counts[e.EFFECTS : e.EFFECTS + 4].tolist())
-        event_ts = events.largest_ts(rejected)
+        self._make_room(stop - start, *block.begin(start, stop))
+        view = self._resolve(block, start, stop)
+        self._apply(block.batch, start, stop, view)
+        logged = self._log.counts[: e.EFFECTS + 4].tolist()
+        rejected = [self._refusal(events, start, *one) for one in self._log.rejected[: logged[e.REJECTED]].tolist()]
+        event_ts = None if events.ts is None else largest_ts(events.ts[start:stop], rejected)
         self._times.advance(event_ts)
         if not snapshot:
             self._expire(self._times.expire_before)
@@ -139,11 +143,11 @@ class Partitioner:
         if snapshot and self.parts > 1 and self.config.places_whole:
             self._master_whole()
         self._close()
-        width = self.features.edge_width
-        kept = events.values.full_attr(width) if width else None
-        kinds, names = self.features.kinds, self._born_names()
+        if stop == len(events):  # no further epoch
+            self._block = None
+        kinds, names, effects = self.features.kinds, self._born_names(), Effects(*logged[e.EFFECTS :])
         keyed = self._t.key_kind != t.NO_KEYS
-        return EpochChange(self._records, events.x, names, rejected, kept, kinds, event_ts, effects, keyed)
+        return EpochChange(self._records, events.x, names, rejected, block.attr, kinds, event_ts, effects, keyed)
 
     def split(
         self, change: EpochChange, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray] | None = None
@@ -177,7 +181,7 @@ class Partitioner:
     def forget_indexes(self) -> None:
         """Give back the memory of all but tables and the last change; no events can come before `after_restore`."""
         self._keys, self._edges = make_index(self._salt), self._edge_index(0)
-        self._log, self._rows = self._empty_log(), np.empty((2, 0), np.int32)
+        self._log, self._block = self._empty_log(), None
 
     @property
     def vertices(self) -> int:
@@ -210,27 +214,8 @@ class Partitioner:
         """Return the quality of the partition."""
         return partition_stats(self._t)
 
-    def _check(self, events: Events) -> None:
-        if events.a.kind != self.config.id_kind and len(events):
-            msg = f"expected {self.config.id_kind} ids, got {events.a.kind} ids"
-            raise ValueError(msg)
-        if events.keys is not None and events.keys.kind != self.config.edge_keys and events.has_keys:
-            of = f"{self.config.edge_keys} keys" if self.config.edge_keys else "edges without keys"
-            msg = f"expected {of}, got {events.keys.kind} keys"
-            raise ValueError(msg)
-        if len(events.x) and events.x.widths != self.features.widths:
-            wanted, got = (
-                widths if len(widths) > 1 else widths[0] for widths in (self.features.widths, events.x.widths)
-            )
-            msg = f"expected features of width {wanted}, got {got}"
-            raise ValueError(msg)
-        if self.features.kinds is not None and events.types != (known := self.features.kinds.relation_names):
-            if not {*events.types} <= {DEFAULT_TYPE, *known}:
-                msg = f"expected relations among {known}, got {events.types}"
-                raise ValueError(msg)
-
-    def _refusal(self, events: Events, event: int, reason: int) -> tuple[int, str]:
-        """A rejected event, and the reason in words."""
+    def _refusal(self, events: Events, start: int, event: int, reason: int) -> tuple[int, str]:
+        """A rejected event, as its number in the epoch that begins with event `start`, and the reason in words."""
         name = events.types[int(events.etype[event])]
         particulars = {
             "bound": self.config.types_max,
@@ -238,51 +223,37 @@ class Partitioner:
             "width": self.attr_width,
             "numbers": max(events.values[event : event + 1].attr_widths, default=-1),
         }
-        return event, REASONS[reason].format(**particulars)
+        return event - start, REASONS[reason].format(**particulars)
 
     def _make_room(self, n: int, adds: int, edges: int) -> None:
         """Room for `n` events, of which `edges` are about edges and `adds` add some.
 
         The log of a large epoch grows as it fills: what it may come to at worst is many times what a snapshot does.
         """
-        twice = 2 if self._mirrors.size else 1
-        self._t.reserve_edges(twice * adds)
-        if self._rows.shape[1] < n:
-            self._rows = np.empty((2, max(n, 1024)), np.int32)
-        rows, pairs = self._edges
-        rows = grown(rows, int(rows.used[0]) + twice * adds)
-        pairs = grown(pairs, int(pairs.used[0]) + twice * adds) if self._t.key_kind else pairs
-        self._edges = EdgeIndex(rows, pairs)
-        self._log.counts[:] = 0
+        if adds:
+            adds *= 2 if self._mirrors.size else 1
+            self._t.reserve_edges(adds)
+            rows, pairs = self._edges
+            rows = grown(rows, rows.used.item() + adds)
+            pairs = grown(pairs, pairs.used.item() + adds) if self._t.key_kind else pairs
+            if rows is not self._edges.rows or pairs is not self._edges.pairs:
+                self._edges = EdgeIndex(rows, pairs)
+        self._log.counts.fill(0)
         if len(self._log.edges) + len(self._log.vertices) > max(_SCRATCH_KEPT, 64 * n):
             self._log = self._empty_log()
-        few = min(n, _SCRATCH_KEPT)
-        self._log = grow_log(self._log, vertices=2 * few, edges=twice * edges + EDGES_PER_EVENT, events=few)
+        few, edges = min(n, _SCRATCH_KEPT), edges * (2 if self._mirrors.size else 1)
+        self._log = grow_log(self._log, vertices=2 * few, edges=edges + EDGES_PER_EVENT, events=few)
 
-    def _resolve(self, events: Events, op: np.ndarray, etypes: np.ndarray) -> None:
-        rows_a, rows_b = self._rows
-        at, n = 0, len(events)
-        arrays: tuple[np.ndarray, ...] = events.a.ints, events.b.ints
-        bits: tuple[int, ...] = ()
-        if self.config.id_kind == STRING:
-            arrays = events.a.offsets, events.a.data, events.b.offsets, events.b.data
-            bits = (self.config.key_bits,)
-        ids = tuple(_own(array) for array in arrays)
-        kinds = self._kinds_of_ends(events, etypes)
+    def _resolve(self, block: EventColumns, start: int, stop: int) -> t.GraphView:
+        """Find the vertices of an epoch's events; returns the tables as they are then."""
+        at, batch, kinds, ids, bits = start, block.batch, block.kinds, block.ids, block.bits
         while True:
-            at = self._resolve_kernel(at, op, kinds, *ids, self._t.view, self._keys, self._log, rows_a, rows_b, *bits)
-            if at == n:
-                break
-            self._grow_dictionary(events, at)
-
-    def _kinds_of_ends(self, events: Events, etypes: np.ndarray) -> np.ndarray:
-        """The kinds of the events' vertices, those of sources and of destinations; (2, 0) where there are none."""
-        if self.features.kinds is None:
-            return _NO_KINDS
-        kinds = np.stack([ends[etypes].astype(np.uint8) for ends in self.features.kinds.ends])
-        own = np.uint8(0) if events.kind is None else events.kind
-        kinds[0] = np.where(events.op >= OP_ADD_EDGE, kinds[0], own)
-        return kinds
+            view = self._t.view
+            known = view, self._keys, self._log
+            at = self._resolve_kernel(at, stop, batch.op, kinds, *ids, *known, batch.a, batch.b, *bits)
+            if at == stop:
+                return view
+            self._grow_dictionary(block.events, at)
 
     def _grow_dictionary(self, events: Events, at: int) -> None:
         self._t.reserve_vertices(2)
@@ -293,16 +264,16 @@ class Partitioner:
             longest = max(int(pair[1] - pair[0]) for pair in ends)
             self._t.reserve_words(2 * words_for(longest))
 
-    def _apply(self, batch: Batch) -> None:
-        n, at = len(batch.op), 0
+    def _apply(self, batch: Batch, at: int, stop: int, view: t.GraphView) -> None:
         types, ways = self._types.counts, (self._mirrors, self._one_loop)
         while True:
-            at = self._apply_kernel(at, batch, self._t.view, types, self._edges, self._log, *ways)
-            if at == n:
+            at = self._apply_kernel(at, stop, batch, view, types, self._edges, self._log, *ways)
+            if at == stop:
                 return
             self._grow_log()
             if self._t.key_kind == t.STRING_KEYS:
                 self._t.reserve_words(2 * words_for(int(batch.keys.offsets[at + 1] - batch.keys.offsets[at])))
+                view = self._t.view
 
     def _expire(self, before: int | None) -> None:
         """Delete the edges whose last `ts` is less than that."""
@@ -333,13 +304,10 @@ class Partitioner:
     def _close(self) -> None:
         edges, vertices = int(self._log.counts[e.LOGGED_EDGES]), int(self._log.counts[e.LOGGED_VERTICES])
         self._t.reserve_slots(vertices)
-        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, e.E_OLD])))
+        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, e.E_OLD]))) if edges else 0
         self._reserve_records(vertices, edges - fresh, fresh)
-        config = self.config
-        balance, epsilon = float(config.hdrf_lambda), float(config.hdrf_epsilon)
-        rule = Rule(config.strategy_code, balance, epsilon, config.hybrid_threshold, self._salt)
-        strings = config.id_kind == STRING
-        of = self._log, self._records, self._keys, self._edges, strings, config.key_bits, rule
+        strings, bits = self.config.id_kind == STRING, self.config.key_bits
+        of = self._log, self._records, self._keys, self._edges, strings, bits, self._rule
         placed = -1
         while placed < self._records.counts[ADDED]:
             self._t.reserve_lists()
@@ -369,18 +337,6 @@ class Partitioner:
         pairs = make_index(self._salt, edges) if self._t.key_kind else no_pairs(self._salt)
         return EdgeIndex(make_index(self._salt, edges), pairs)
 
-    def _keys_of(self, events: Events) -> Keys:
-        """The keys of an epoch's events."""
-        kind = self.config.edge_keys
-        if not kind:
-            return _NO_EVENT_KEYS
-        keys = no_keys(kind, len(events)) if events.keys is None or not events.has_keys else events.keys
-        if kind != STRING:
-            return _NO_EVENT_KEYS._replace(numbers=_own(keys.ints))
-        numbers, offsets, data = np.empty(len(events), np.int64), _own(keys.offsets), _own(keys.data)
-        hash_keys(self._salt, offsets, data, self.config.key_bits, numbers)
-        return Keys(numbers, offsets, data)
-
     def _born_names(self) -> tuple[np.ndarray, np.ndarray] | None:
         if self.config.id_kind != STRING:
             return None
@@ -388,8 +344,3 @@ class Partitioner:
         offsets = np.empty(born + 1, np.int64)
         view = self._t.view
         return offsets, gather_names(view.vertex.data, view.words.data, self._records.born[VERTEX_ROW, :born], offsets)
-
-
-def _own(array: np.ndarray) -> np.ndarray:
-    """The array, copied if it is read-only: kernels are compiled once, for writable ones."""
-    return array if array.flags.writeable and array.flags.c_contiguous else array.copy()

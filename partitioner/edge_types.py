@@ -12,6 +12,7 @@ the next epoch on, the lowest first. So within an epoch no code changes its mean
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,17 +65,22 @@ class EdgeTypes:
         """The name of a known code."""
         return self._names[code] or ""
 
-    def codes_of(self, events: Events) -> np.ndarray:
-        """(n,) int32 codes of an epoch's events; -1 where one deletes an edge of a type that no edge has."""
-        if events.types == self._kept or len(events.types) == 1:
-            return events.etype.astype(np.int32)
-        table = np.array([self._codes.get(name, -1) for name in events.types], np.int32)
+    def fixed_codes(self, events: Events) -> np.ndarray | None:
+        """(n,) int32 codes of the events of a block; None where they depend on the epoch (see `codes_of`)."""
+        return events.etype.astype(np.int32) if events.types == self._kept or len(events.types) == 1 else None
+
+    def codes_of(self, types: Sequence[str], op: np.ndarray, etype: np.ndarray) -> np.ndarray:
+        """(n,) int32 codes of an epoch's events; -1 where one deletes an edge of a type that no edge has.
+
+        Shapes: op (n,) uint8; etype (n,) int32, places in `types`
+        """
+        table = np.array([self._codes.get(name, -1) for name in types], np.int32)
         if (table < 0).any():
-            added, first = np.unique(events.etype[events.op == OP_ADD_EDGE], return_index=True)
+            added, first = np.unique(etype[op == OP_ADD_EDGE], return_index=True)
             for here in added[np.argsort(first)].tolist():  # by events: blocks may have their names in another order
                 if table[here] < 0:
-                    table[here] = self._give_code(events.types[here])
-        return table[events.etype]
+                    table[here] = self._give_code(types[here])
+        return table[etype]
 
     def _give_code(self, name: str) -> int:
         if self._free:

@@ -49,6 +49,8 @@ def grow_log(log: Log, vertices: int, edges: int, events: int) -> Log:
         larger[: len(array)] = array
         return larger
 
+    if vertices <= len(log.vertices) and edges <= len(log.edges) and events <= len(log.rejected):
+        return log
     more = grown(log.edges, edges)
     return Log(log.counts, more, more.view(np.float32), grown(log.vertices, vertices), grown(log.rejected, events))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,14 +97,6 @@ class Events:
     def rejected(self) -> int:
         """Rejected records that stand in this block."""
         return len(self.reject_rows)
-
-    def largest_ts(self, rejected: Sequence[tuple[int, str]] = ()) -> int | None:
-        """Return the largest `ts` of all but the `rejected` events, None where none has any."""
-        if self.ts is None:
-            return None
-        times = np.delete(self.ts, [event for event, _ in rejected]) if rejected else self.ts
-        largest = int(times.max(initial=NO_TS))
-        return None if largest == NO_TS else largest
 
     def key_of(self, event: int) -> int | str | None:
         """Return the key of an event, None without."""
@@ -296,6 +288,45 @@ class Events:
             tombstones=ctl[5],
             keys=Ids.from_columns(block, "edge_key") if {"edge_key", "edge_key_off"} & columns.keys() else None,
         )
+
+
+def largest_ts(ts: np.ndarray, rejected: Sequence[tuple[int, str]]) -> int | None:
+    """Return the largest `ts` of all but the `rejected` events, None where none has any."""
+    times = np.delete(ts, [event for event, _ in rejected]) if rejected else ts
+    largest = int(times.max(initial=NO_TS))
+    return None if largest == NO_TS else largest
+
+
+class EventRange(NamedTuple):
+    """Events `start` to `stop` of a block, without a copy: an epoch has one of each block that it takes events of."""
+
+    events: Events
+    start: int
+    stop: int
+
+    @staticmethod
+    def whole(events: Events) -> EventRange:
+        """Return a block as one piece."""
+        return EventRange(events, 0, len(events))
+
+    @property
+    def size(self) -> int:
+        """Number of events."""
+        return self.stop - self.start
+
+    @property
+    def cut(self) -> Events:
+        """The events as a block of their own; see `Events.slice`."""
+        return self.events.slice(self.start, self.stop)
+
+    @property
+    def end(self) -> tuple[int, int, bool]:
+        """Source and partition that it ends in, and whether further events of its last message follow there."""
+        events, stop = self.events, self.stop
+        if stop == len(events):
+            return events.end_source, events.end_partition, events.end_position < int(events.position[-1])
+        inside = events.position[stop] == events.position[stop - 1]
+        return int(events.source[stop - 1]), int(events.partition[stop - 1]), bool(inside)
 
 
 def _merged_keys(blocks: Sequence[Events]) -> Ids | None:

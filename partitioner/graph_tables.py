@@ -12,14 +12,15 @@ else writes a row that is not in the log, but for the links of an edge's neighbo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import is_not
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
 from freshet.schema import EdgeValues, kept_columns
 from freshet.state.entry_lists import HEAD_WORDS, words_for
-from freshet.state.table import TableSet, View, touch
+from freshet.state.table import DIRTY, TableSet, View, touch
 from freshet.state.task_parts import DENSE_PARTS
 
 # Rows of `scalars` (int64).
@@ -169,11 +170,24 @@ class GraphTables:
         self.degree_place[list(degree_relations)] = DEGREE_WIDTH * np.arange(len(degree_relations))
         self.scalars.reserve(SCALARS)
         self.parts.reserve(parts)
+        self._small = [(table, np.arange(0, table.rows, table.page_rows)) for table in (self.scalars, self.parts)]
+        self._viewed = [self.scalars, self.parts, self.vertex, self.edge, self.chain, self.words, self.lists]
+        self._viewed += [self.times, self.keys, self.degrees, self.loops]
+        self._view: GraphView | None = None
+        self._view_of: list[Any] = []
         self.scalars.data[RELATIONS] = relations
 
     @property
     def view(self) -> GraphView:
         """The tables as kernels see them; stale after any growth."""
+        # those that are made again when they are stale, by which it is seen whether this one is
+        of = [table.view for table in self._viewed]
+        of += self.earliest
+        if self._view is None or any(map(is_not, of, self._view_of)):
+            self._view, self._view_of = self._make_view(), of
+        return self._view
+
+    def _make_view(self) -> GraphView:
         vertex, edge = self.vertex.view, self.edge.view
         return GraphView(
             self.scalars.data,
@@ -208,12 +222,13 @@ class GraphTables:
 
     def scalar(self, row: int) -> int:
         """One of the scalars."""
-        return int(self.scalars.data[row])
+        return int(self.scalars.data.item(row))
 
     def touch_small(self) -> None:
         """Touch, before an epoch, the two small tables that every epoch writes."""
-        self.scalars.touch_all()
-        self.parts.touch_all()
+        for table, firsts in self._small:  # the first row of each page
+            if table.view.flags.tolist().count(DIRTY) < len(firsts):
+                table.touch_rows(firsts)
 
     def reserve_vertices(self, more: int) -> None:
         """Room for that many vertices beside those that the dictionary knows."""
@@ -237,7 +252,9 @@ class GraphTables:
 
     def reserve_slots(self, more: int) -> None:
         """Room for that many fresh slots in every part, of each kind."""
-        self.chain.reserve(int(self.loads[:, self._tails].max()) + more)
+        loads = self.loads
+        tail = loads.item(0, SLOT_TAIL) if loads.size == PART_WIDTH else int(loads[:, self._tails].max())
+        self.chain.reserve(tail + more)
 
     def reserve_words(self, more: int) -> None:
         """Room for that many more words of names."""

@@ -35,14 +35,14 @@ def make_index(salt: Salt, entries: int = 0) -> HashIndex:
 
 def grown(index: HashIndex, entries: int) -> HashIndex:
     """Return the index, or a larger one with the same entries if it has no room for `entries` in all."""
-    if has_room(index, entries):
+    if 4 * entries <= 3 * len(index.entries):
         return index
     larger = make_index(index.salt, entries)
     _rehash(index, larger)
     return larger
 
 
-@kernel
+@inner
 def has_room(index: HashIndex, entries: int) -> bool:
     """Return whether the index may have `entries` entries in all."""
     return 4 * entries <= 3 * len(index.entries)

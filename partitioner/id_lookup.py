@@ -166,6 +166,7 @@ def _prefetch_keys(index: HashIndex, wide: np.ndarray, ids: np.ndarray, kinds: n
 @kernel
 def resolve_ints(
     start: int,
+    stop: int,
     op: np.ndarray,
     kinds: np.ndarray,
     a: np.ndarray,
@@ -176,12 +177,12 @@ def resolve_ints(
     rows_a: np.ndarray,
     rows_b: np.ndarray,
 ) -> int:
-    """Rows of the ids of the events from `start` on, -1 for unknown ids; returns where room ran out, or n.
+    """Rows of the ids of the events from `start` to `stop`, -1 for unknown ids; returns where room ran out, or `stop`.
 
     Shapes: kinds (2, n) uint8, those of a and of b, or (2, 0) where there are none
     """
     scalars, vertex, wide, slots = g.scalars, g.vertex, g.wide, 1 if g.is_sparse else len(g.parts)
-    for i in range(start, len(op)):
+    for i in range(start, stop):
         if scalars[t.VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
         if log.counts[LOGGED_VERTICES] + 2 > len(log.vertices):
@@ -202,12 +203,13 @@ def resolve_ints(
                 rows_b[i] = row
             else:
                 rows_a[i] = row
-    return len(op)
+    return stop
 
 
 @kernel
 def resolve_names(
     start: int,
+    stop: int,
     op: np.ndarray,
     kinds: np.ndarray,
     a_offsets: np.ndarray,
@@ -224,7 +226,7 @@ def resolve_names(
     """`resolve_ints` for string ids."""
     scalars, vertex, wide, words = g.scalars, g.vertex, g.wide, g.words
     slots = 1 if g.is_sparse else len(g.parts)
-    for i in range(start, len(op)):
+    for i in range(start, stop):
         longest = max(a_offsets[i + 1] - a_offsets[i], b_offsets[i + 1] - b_offsets[i])
         if scalars[t.VERTEX_ROWS] + 2 > len(wide) or not has_room(index, index.used[0] + MORE):
             return i
@@ -248,4 +250,4 @@ def resolve_names(
                 rows_b[i] = row
             else:
                 rows_a[i] = row
-    return len(op)
+    return stop

@@ -252,25 +252,19 @@ def _delete_edges(
 
 @kernel
 def apply_events(
-    start: int,
-    batch: Batch,
-    g: GraphView,
-    types: TypeCounts,
-    index: EdgeIndex,
-    log: Log,
-    mirrors: np.ndarray,
-    one_loop: np.ndarray,
-) -> int:
-    """Apply the events from `start` on; stops before one that the log may have no room for, else returns n.
+    start: int, stop: int, batch: Batch, g: GraphView, types: TypeCounts, index: EdgeIndex, log: Log,
+    mirrors: np.ndarray, one_loop: np.ndarray,
+) -> int:  # fmt: skip
+    """Apply the events `start` to `stop`; stops before one that the log may have no room for, else returns `stop`.
 
     Shapes: mirrors (types,) int32, by type the one that follows it; (0,): none does; (1,) of ITSELF: each does.
     one_loop (relations,) bool, those in which a vertex has one self-loop at most; without relations any one number says
     so of all types; (0,): it may have several
     """
     op, prepared = batch.op, start
-    for i in range(start, len(op)):
+    for i in range(start, stop):
         if i == prepared:
-            prepared = min(i + AHEAD, len(op))
+            prepared = min(i + AHEAD, stop)
             _prepare(i, prepared, batch, g, index)
         if not fits(log, g.scalars[t.VERTEX_ROWS], EDGES_PER_EVENT) or not has_room_for_key(g, batch.keys, i):
             return i
@@ -316,4 +310,4 @@ def apply_events(
             _revive(g, log, a)
             if batch.x_row[i] >= 0:
                 log.vertices[g.vertex.data[a, t.MARK] - 1, e.V_X] = batch.x_row[i]
-    return len(op)
+    return stop

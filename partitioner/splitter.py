@@ -20,10 +20,12 @@ from freshet.state.block_columns import (
     kind_prefix,
     relation_prefix,
 )
-from freshet.state.codec import Block, Header, seal
+from freshet.state.codec import Block, Header
 from freshet.state.task_parts import TaskParts, grouped
 
 Places = np.ndarray | slice
+_ALL = slice(None)
+_EDGE_NAMES = {group.name: group.names for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES)}
 _Share = tuple[int, int, str, Places]  # task, kind or relation, its prefix, and where its records are
 _Names = tuple[np.ndarray, np.ndarray]  # offsets and bytes
 
@@ -39,6 +41,9 @@ class _Group:
             return
         if len(prefixes) == 1:
             self._parts = records[by]
+            if tasks.tasks == 1:
+                self.shares = [(0, 0, prefixes[0], _ALL)]
+                return
             places = grouped(tasks.task_of[self._parts], tasks.tasks)
             prefix = prefixes[0]
             self.shares = [
@@ -62,16 +67,16 @@ class _Splitter:
     """The columns of each task, which groups of an epoch's records are added to."""
 
     def __init__(self, change: EpochChange, tasks: TaskParts, shared: list[Columns]) -> None:
-        self._counts, self._tasks, self._shared, kinds = change.records.counts, tasks, shared, change.kinds
+        self.counts, self._tasks, self._shared, kinds = change.records.counts.tolist(), tasks, shared, change.kinds
         self._kinds, self._relations = ([""], [""]) if kinds is None else _prefixes(len(kinds), len(kinds.relations))
 
     def vertices(self, group: int, records: np.ndarray, by: int = net.TO) -> _Group:
         """Return a group of vertices."""
-        return _Group(records[:, : self._counts[group]], self._tasks, self._kinds, by)
+        return _Group(records[:, : self.counts[group]], self._tasks, self._kinds, by)
 
     def edges(self, group: int, records: np.ndarray) -> _Group:
         """Return a group of edges, or of what vertices have of a relation."""
-        return _Group(records[:, : self._counts[group]], self._tasks, self._relations, net.TO)
+        return _Group(records[:, : self.counts[group]], self._tasks, self._relations, net.TO)
 
     def add(self, name: str, of: _Group, columns: Mapping[str, int | np.ndarray], names: _Names | None = None) -> None:
         """Add a group: columns of its records, and arrays that stand beside them; `names` are those of new masters."""
@@ -80,7 +85,8 @@ class _Splitter:
             out = self._shared[task]
             out |= of.to(p + name, task, at)
             for column, one in columns.items():
-                out[p + column] = (records[one] if isinstance(one, int) else one[:count])[at]
+                value = records[one] if isinstance(one, int) else one[:count]
+                out[p + column] = value if at is _ALL else value[at]
             if names is not None:
                 out[p + "m_off"], out[p + "m_name"] = _names_of(names, np.arange(count)[at])
 
@@ -98,12 +104,13 @@ def split(
     change: EpochChange, tasks: TaskParts, ctl: np.ndarray, epoch: int, positions: Mapping[str, np.ndarray]
 ) -> list[Block]:
     """One block per task, in the order of tasks; each carries `ctl`, the first one `positions`."""
-    records, counts = change.records, change.records.counts
+    records = change.records
     shared: list[Columns] = [{"ctl": ctl} for _ in range(tasks.tasks)]
     shared[0].update(positions)
     splitter = _Splitter(change, tasks, shared)
+    counts = splitter.counts
     _masters(change, splitter)
-    if tasks.parts > 1 and counts[[net.REPLICAS, net.FREED, net.SPLIT, net.WHOLE]].any():
+    if tasks.parts > 1 and any(counts[group] for group in (net.REPLICAS, net.FREED, net.SPLIT, net.WHOLE)):
         _replicas(records, splitter)
     for group, found, count in (
         (DELETED_EDGES, records.deleted, net.DELETED),
@@ -124,33 +131,40 @@ def split(
             columns[p + "x0_slot"] = features.records[net.SLOT][at]
             for name, column in change.x.of_kind(kind, features.records[net.X_ROW][at]).columns("x0").items():
                 columns[p + name] = column
-    # Copies: the records are the core's, and the next epoch overwrites them.
-    return [
-        seal(Header(TOPOLOGY, epoch, 0, task), {name: column.copy() for name, column in columns.items() if column.size})
-        for task, columns in enumerate(shared)
-    ]
+    return [Block(Header(TOPOLOGY, epoch, 0, task), _copied(columns)) for task, columns in enumerate(shared)]
+
+
+def _copied(columns: Columns) -> Columns:
+    """Return columns as `codec.seal` has them, copied: records are the core's, and the next epoch overwrites them."""
+    found: Columns = {}
+    for name, column in columns.items():
+        if column.size:
+            found[name] = own = column.copy()
+            own.setflags(write=False)
+    return found
 
 
 def _edges(change: EpochChange, group: EdgeGroup, edges: _Group, share: _Share, columns: Columns) -> None:
     """Columns of edges that were added, changed or deleted."""
     task, relation, p, at = share
-    src, dst, *values = group.names
+    src, dst, *values = _EDGE_NAMES[group.name]
     width = None
     if change.kinds is not None:
         width = change.kinds.relations[relation].edge_width
         if not width and group is CHANGED_EDGES and change.attr is not None:
             at = _with_new_values(edges, at, len(values) // 2)
     columns |= edges.to(p + group.name, task, at)
-    columns[p + src], columns[p + dst] = edges.records[net.SLOT][at], edges.records[net.DST_SLOT][at]
+    records = edges.records if at is _ALL else edges.records[:, at]
+    columns[p + src], columns[p + dst], real = records[net.SLOT], records[net.DST_SLOT], records.view(np.float32)
     for k, name in enumerate(values, net.EDGE_VALUES):
-        columns[p + name] = edges.records[k][at].view(np.float32)
+        columns[p + name] = real[k]
     if change.keyed:
-        columns[p + group.row] = edges.records[net.EDGE_VALUES + len(values)][at]
+        columns[p + group.row] = records[net.EDGE_VALUES + len(values)]
     if change.attr is not None and width != 0:
         if not change.keyed:
-            columns[p + group.type] = edges.records[net.EDGE_VALUES + len(values)][at]
+            columns[p + group.type] = records[net.EDGE_VALUES + len(values)]
         if group.has_attr:
-            attr = change.attr[edges.records[net.EDGE_VALUES + len(values) + 1][at]]
+            attr = change.attr[records[net.EDGE_VALUES + len(values) + 1]]
             columns[p + group.attr] = attr if width is None else attr[:, :width]
 
 
@@ -167,7 +181,7 @@ def _with_new_values(edges: _Group, at: Places, values: int) -> np.ndarray:
 
 def _masters(change: EpochChange, to: _Splitter) -> None:
     """Add new masters, those that go, and those with a new context."""
-    of, counts = change.records, change.records.counts
+    of, counts = change.records, to.counts
     if counts[net.BORN]:
         to.add("m", to.vertices(net.BORN, of.born), {"m_slot": net.SLOT, "m_key": of.born_keys}, change.names)
     if counts[net.DEAD]:

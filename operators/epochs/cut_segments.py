@@ -214,7 +214,7 @@ class SegmentWriter:
             OSError: there is no room for its first line; then there is no file.
         """
         self.segment = CutSegment(attempt, first, folder / f"cuts-{attempt:09}-{first:015}.jsonl")
-        self.size = 0
+        self.size, self._path = 0, str(self.segment.path)
         try:
             self._file = os.open(self.segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, FILE)
         except FileNotFoundError:
@@ -246,7 +246,7 @@ class SegmentWriter:
             raise
         self.size += len(line)
         # In this order: an attempt that begins after this look reads the line.
-        if not self.segment.path.exists():
+        if not os.path.exists(self._path):  # a third of what a Path takes, once an epoch
             raise FencedError.of(self.segment.path.parent)
 
     def sync(self) -> None:

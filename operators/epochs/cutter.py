@@ -13,7 +13,7 @@ from freshet.operators.epochs.journal import Journal
 from freshet.operators.epochs.under_way import UnderWay
 from freshet.operators.epochs.waiting_events import Lanes
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import EventRange
 from freshet.state.sweep import Mutations, Sweeper
 
 SWEEP_BYTES_PER_S = 20_000_000
@@ -139,7 +139,7 @@ class Epoch(NamedTuple):
     """An epoch that is to be sealed now: its cut, which the log has, and its events, which wait no more."""
 
     cut: Cut
-    pieces: list[Events]
+    pieces: list[EventRange]
 
 
 class Cutter:

@@ -7,13 +7,13 @@ where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from freshet.log_lines import warn
 from freshet.operators.epochs.cut import UNKNOWN, Cut, Lane, LostCutError, Share, lane_of
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import EventRange
 
 SAY_EVERY_MS = 30_000
 _WHAT_TO_DO = (
@@ -33,16 +33,17 @@ class InputPositions:
     def __init__(self, names: Sequence[str], topics: frozenset[int]) -> None:
         self._names, self._topics = names, topics
 
-    def shares_of(self, pieces: Iterable[Events]) -> tuple[Share, ...]:
+    def shares_of(self, pieces: Iterable[EventRange]) -> tuple[Share, ...]:
         """Return the shares of each lane in pieces of lanes, each in order."""
         found: dict[Lane, Share] = {}
         for piece in pieces:
-            last = Share(int(piece.source[-1]), int(piece.partition[-1]), len(piece), int(piece.position[-1]))
+            events, at = piece.events, piece.stop - 1
+            last = Share(int(events.source[at]), int(events.partition[at]), piece.size, int(events.position[at]))
             lane = self._lane_of(last)
             found[lane] = last if lane not in found else last._replace(events=last.events + found[lane].events)
         return tuple(sorted(found.values()))
 
-    def refuse_changed(self, cut: Cut, pieces: Iterable[Events]) -> None:
+    def refuse_changed(self, cut: Cut, pieces: Iterable[EventRange]) -> None:
         """Make sure that these are the events of the cut.
 
         Raises:
@@ -116,30 +117,43 @@ class Patience:
             self._say(f"{what()}; it goes on when they come")
 
 
-def last_arrival_ms(pieces: Iterable[Events]) -> int:
+def last_arrival_ms(pieces: Iterable[EventRange]) -> int:
     """Return when the last of these events came to the Parser, 0 without any."""
-    return max((int(piece.arrival_ms) for piece in pieces), default=0)
+    return max((int(piece.events.arrival_ms) for piece in pieces), default=0)
 
 
-def position_columns(events: Events, pieces: Sequence[Events]) -> dict[str, np.ndarray]:
-    """Return the positions of an epoch (given whole and in pieces) by source partition: the columns `pos_*`.
+def position_columns(pieces: Sequence[EventRange]) -> dict[str, np.ndarray]:
+    """Return the positions of an epoch by source partition, both ascending: the columns `pos_*`.
 
     `pos_next` is the offset of the first record that is not covered whole: where the epoch ends within a message of
     many events it is that message's own.
     """
-    if len(events) == 0:
+    found: dict[Lane, tuple[int, int]] = {}  # the position of the last event, and how many events there are
+    inside: dict[Lane, bool] = {}
+    for piece in pieces:
+        for lane, last, events in _ends_in(piece):
+            found[lane] = last, events + found.get(lane, (0, 0))[1]
+        source, partition, inside[source, partition] = piece.end
+    if not found:
         return {}
-    code = events.source.astype(np.int64) << 32 | events.partition.astype(np.int64)
-    if (code == code[0]).all():
-        which, last, counts = code[:1], np.array([len(code) - 1]), np.array([len(code)])
-    else:
-        which, at, counts = np.unique(code[::-1], return_index=True, return_counts=True)
-        last = len(code) - 1 - at
-    following = events.position[last].astype(np.int64)
-    inside = {one.end_source << 32 | one.end_partition: one.end_position < one.position[-1] for one in pieces}
+    lanes = sorted(found)
     return {
-        "pos_source": (which >> 32).astype(np.int16),
-        "pos_partition": (which & 0xFFFFFFFF).astype(np.int32),
-        "pos_next": following - np.array([inside.get(one, False) for one in which.tolist()], np.int64),
-        "pos_events": counts.astype(np.int64),
+        "pos_source": np.array([source for source, _ in lanes], np.int16),
+        "pos_partition": np.array([partition for _, partition in lanes], np.int32),
+        "pos_next": np.array([found[lane][0] - inside.get(lane, False) for lane in lanes], np.int64),
+        "pos_events": np.array([found[lane][1] for lane in lanes], np.int64),
     }
+
+
+def _ends_in(piece: EventRange) -> Iterator[tuple[Lane, int, int]]:
+    """Yield the source partitions of a piece, each with the position of its last event and the number of events."""
+    events, (start, stop) = piece.events, piece[1:]
+    source, partition = events.source[start:stop], events.partition[start:stop]
+    if stop - start == 1 or ((source == source[0]).all() and (partition == partition[0]).all()):
+        yield (int(source[0]), int(partition[0])), int(events.position[stop - 1]), stop - start
+        return
+    code = source.astype(np.int64) << 32 | partition.astype(np.int64)
+    which, at, counts = np.unique(code[::-1], return_index=True, return_counts=True)
+    last = events.position[stop - 1 - at]
+    for one, position, count in zip(which.tolist(), last.tolist(), counts.tolist(), strict=True):
+        yield (one >> 32, one & 0xFFFFFFFF), position, count

@@ -32,7 +32,7 @@ from freshet.operators.parser.letter_box import NOTED_LATE, OTHER_REASONS, Lette
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.telemetry.figures import HAS_TS, NOTED_AND_ALL, UNUSUAL_TS, Figures
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import NO_TS, Events
+from freshet.partitioner.events import NO_TS, EventRange, Events
 from freshet.partitioner.times.units import first_unusual
 from freshet.state.codec import Block
 from freshet.state.sweep import Mutations, Sweeper
@@ -145,6 +145,7 @@ class PartitionerStage:
         self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
         self._unusual_ts: int | None = None  # the first of this attempt
         self._is_stamped = False  # whether keyed state says whose it is
+        self._is_recorded = True  # whether keyed state has the progress
 
     # -- restore and replay -------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class PartitionerStage:
         self._report()  # an attempt that failed may have reported more
         yield from self.replay(now_ms)
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
-            yield self._seal(epoch, now_ms)
+            yield self._recorded(self._seal(epoch, now_ms))
         self.lanes.forget_peaks()  # what was replayed did not wait
 
     def replay(self, now_ms: float = 0.0) -> Iterator[Outcome]:
@@ -205,12 +206,11 @@ class PartitionerStage:
         dropped = events.values.dropped
         self.progress.attrs += dropped
         skipped = self.progress.note({"tombstones_skipped": events.tombstones})
-        if events.rejected or dropped or skipped or not self._is_stamped:
-            changes.puts.append(self._sealed_entry())
+        self._is_recorded &= not (events.rejected or dropped or skipped) and self._is_stamped
         while (epoch := self._cutter.cut_if_due(self.epoch + 1, now_ms)) is not None:
             _join(out, self._seal(epoch, now_ms))
         self._report(now=False)
-        return out
+        return self._recorded(out)
 
     def tick(self, now_ms: float) -> Outcome:
         """Seal due epochs, if the log does not decide; in a pause, an empty epoch that closes files and intervals."""
@@ -224,7 +224,7 @@ class PartitionerStage:
             _join(out, self._seal(epoch, now_ms))
             # a lane that is idle from now on may have kept several intervals waiting
             epoch = None if self.lanes.time is None else self._cutter.cut_if_due(self.epoch + 1, now_ms)
-        return out
+        return self._recorded(out)
 
     def is_due(self, now_ms: float) -> bool:
         """Return whether a tick would find anything to do."""
@@ -247,7 +247,7 @@ class PartitionerStage:
         unreported = self.progress.rejected_in_all > self.progress.told
         if self.lanes.waiting or self._cutter.is_flush_open(self.epoch) or unreported:
             _join(out, self._seal(self._cutter.cut_all(self.epoch + 1, 0.0, last=True), 0.0, LAST))
-        return out
+        return self._recorded(out)
 
     @property
     def accepted(self) -> int:
@@ -313,25 +313,24 @@ class PartitionerStage:
         if not is_replay:
             progress.epoch, progress.told = cut.epoch, progress.rejected_in_all
             progress.since_marker_ms = max(0.0, self._markers.since_last_ms(now_ms))
-            mutations.puts.append(self._sealed_entry())
+            self._is_recorded = False
         messages = [Message(STORAGE, task, cut.epoch, block) for task, block in enumerate(blocks)]
         return Outcome(messages, {_PART: mutations})
 
     def _partition(self, epoch: Epoch, is_replay: bool, flags: int) -> list[Block]:
         """Take an epoch through the core."""
         (cut, pieces), core, progress = epoch, self.core, self.progress
-        events = Events.concatenate(pieces) if pieces else Events.empty(core.features, core.config.id_kind)
-        if self._unusual_ts is None:
-            self._unusual_ts = first_unusual(events.ts, NO_TS)
-        change = core.partition(events)
+        piece = pieces[0] if len(pieces) == 1 else self._joined(pieces)
+        if self._unusual_ts is None and piece.events.ts is not None:
+            self._unusual_ts = first_unusual(piece.events.ts[piece.start : piece.stop], NO_TS)
+        change = core.partition(*piece)
         if not is_replay:
-            self._refuse(events, change.rejected)
-            if progress.note(change.effects._asdict()):
-                self._report(now=False)
+            self._refuse(piece, change.rejected)
+            progress.note(change.effects._asdict())
         control = control_values(
             self.sweeper.marker + 1 if cut.marker else -1,
-            len(events),
-            events.arrival_ms,
+            piece.size,
+            piece.events.arrival_ms,
             flags | cut.flush * FLUSH | cut.publish * PUBLISH | is_replay * REPLAY,
             rejected=progress.rejected_in_all,
             accepted=cut.end - progress.refused,
@@ -339,14 +338,20 @@ class PartitionerStage:
             event_ts=change.event_ts,
             last_arrival_ms=cut.arrived_ms or last_arrival_ms(pieces),
         )
-        return core.split(change, control, cut.epoch, position_columns(events, pieces))
+        return core.split(change, control, cut.epoch, position_columns(pieces))
 
-    def _refuse(self, events: Events, rejected: list[tuple[int, str]]) -> None:
+    def _joined(self, pieces: Sequence[EventRange]) -> EventRange:
+        """Return pieces of several blocks, or none, as one."""
+        if not pieces:
+            return EventRange.whole(Events.empty(self.core.features, self.core.config.id_kind))
+        return EventRange.whole(Events.concatenate([piece.cut for piece in pieces]))
+
+    def _refuse(self, piece: EventRange, rejected: list[tuple[int, str]]) -> None:
         """Events that only the graph's state shows to be wrong go to the dead letters, too."""
         if not rejected:
             return
         if self.dead_letters is not None:
-            self.dead_letters.write(self._refusals.letters(events, rejected))
+            self.dead_letters.write(self._refusals.letters(piece.cut, rejected))
         self.progress.refuse([reason_of(reason) for _, reason in rejected])
         self._report(now=False)
 
@@ -360,9 +365,13 @@ class PartitionerStage:
         if self.dead_letters is not None and self.dead_letters.is_behind:
             self._report(now=False)
 
-    def _sealed_entry(self) -> tuple[str, bytes]:
-        self._is_stamped = True
-        return SEALED_KEY, self.progress.encode(self.log.job)
+    def _recorded(self, out: Outcome) -> Outcome:
+        """Have the progress among the changes of keyed state, once for all epochs of an outcome."""
+        if not self._is_recorded:
+            self._report(now=False)
+            self._is_recorded = self._is_stamped = True
+            out.of(_PART).puts.append((SEALED_KEY, self.progress.encode(self.log.job)))
+        return out
 
     def _hold(self, number: int, first: int, events: Events, size: int) -> str:
         """Let a journaled block wait for its epochs, counting its bytes; returns its key in keyed state."""

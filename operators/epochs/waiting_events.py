@@ -23,7 +23,7 @@ from freshet.operators.epochs.cut import FILES, Cut, Lane, LostCutError, lane_of
 from freshet.operators.epochs.event_time import EventTime, SavedTime
 from freshet.operators.spill_file import Spilled, SpillFile
 from freshet.operators.telemetry.level import Level
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import EventRange, Events
 
 
 class _Block(NamedTuple):
@@ -174,8 +174,11 @@ class Lanes:
         time, lanes = self.time, self._lanes.items()
         return {lane: one.accepted if time is None else time.open_end(lane, one.accepted) for lane, one in lanes}
 
-    def counts_of_oldest(self, count: int) -> Counter[Lane]:
+    def counts_of_oldest(self, count: int) -> Mapping[Lane, int]:
         """Return the number of events of each lane among the next `count` open ones, in the order of arrival."""
+        if len(self._lanes) == 1 and self.time is None:
+            (lane,) = self._lanes
+            return {lane: min(count, self.waiting)}
         counts: Counter[Lane] = Counter()
         ends = self._open_ends()
         for block in self._blocks_by_arrival(ends):
@@ -219,38 +222,38 @@ class Lanes:
         waiting = self.waiting_by_lane()
         return [lane for lane, count in counts.items() if count > waiting[lane]]
 
-    def withdraw(self, counts: Mapping[Lane, int]) -> list[Events]:
+    def withdraw(self, counts: Mapping[Lane, int]) -> list[EventRange]:
         """Remove waiting events by lane, and return them as pieces in the order of (source, partition, offset).
 
         Raises:
             LostCutError: they have not all come.
         """
-        pieces: list[Events] = []
+        pieces: list[EventRange] = []
         for lane, count in counts.items():
             if count > 0:
                 pieces += self._withdraw_from(lane, count)
                 if self.time is not None:
                     self.time.seal(lane, self._lanes[lane].sealed)
         if len(counts) > 1:
-            pieces.sort(key=lambda piece: (piece.end_source, piece.end_partition))
+            pieces.sort(key=lambda piece: piece.end[:2])
         self._events.set(self.waiting)
         return pieces
 
-    def _withdraw_from(self, lane: Lane, count: int) -> Iterator[Events]:
+    def _withdraw_from(self, lane: Lane, count: int) -> Iterator[EventRange]:
         one = self._lanes.setdefault(lane, _Lane())
         end = one.sealed + count
         while one.blocks and one.sealed < end:
             block = one.blocks[0]
             if block.first > one.sealed:
                 break
-            events = self._load_first(one.blocks)
-            piece = events.slice(one.sealed - block.first, min(end, block.end) - block.first)
-            one.sealed += len(piece)
-            self.sealed += len(piece)
+            stop = min(end, block.end)
+            piece = EventRange(self._load_first(one.blocks), one.sealed - block.first, stop - block.first)
+            self.sealed += stop - one.sealed
+            one.sealed = stop
             if one.sealed == block.end:
                 one.blocks.popleft()
                 self._bytes.take(block.size)
-            if len(piece):  # a block of rejected records has none
+            if piece.size:  # a block of rejected records has none
                 yield piece
         if one.sealed < end:
             begin = end - count

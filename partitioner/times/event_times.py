@@ -92,14 +92,14 @@ class EventTimes:
         """The largest `ts` so far; None before the first, or where no rule asks for it."""
         return None if self._clock is None else self._clock.largest
 
-    def too_far_ahead(self, events: Events) -> list[tuple[int, str]]:
+    def too_far_ahead(self, ts: np.ndarray | None) -> list[tuple[int, str]]:
         """Return the events of an epoch that are rejected for their `ts`, ascending, with the reason."""
-        if self._clock is None or events.ts is None:
+        if self._clock is None or ts is None:
             return []
-        rows, believed = self._clock.too_far_ahead(events.ts)
+        rows, believed = self._clock.too_far_ahead(ts)
         jump = duration_in_words(self._jump_ms)
         reason = f"ts: more than --ts-jump {jump} ahead of the largest so far and of its neighbours"
-        return [(row, f"{reason}, got {events.ts[row]} after {believed}") for row in rows.tolist()]
+        return [(row, f"{reason}, got {ts[row]} after {believed}") for row in rows.tolist()]
 
     def advance(self, event_ts: int | None) -> None:
         """Move on to the largest `ts` of an epoch's accepted events."""

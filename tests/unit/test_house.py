@@ -54,6 +54,7 @@ FLOORS = {
         "degrees edge_types placement",
         "deletions",
         "epoch_end live_graph netting",
+        "event_columns",
         "core",
     ),
     "operators": (

@@ -17,7 +17,7 @@ from freshet.operators.epochs.waiting_events import Lanes
 from freshet.operators.outcome import Outcome
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.event_builder import events_of
-from freshet.partitioner.events import Events
+from freshet.partitioner.events import EventRange, Events
 from freshet.schema import Features
 from tests.support.simulation.dict_backend import DictBackend
 from tests.support.stages.cuts import lines
@@ -42,8 +42,8 @@ def block(vertices: Sequence[int], partition: int, messages: Sequence[int] = (),
     )
 
 
-def ids(pieces: Sequence[Events]) -> list[int]:
-    return [vertex for piece in pieces for vertex in piece.a.to_list()]  # type: ignore[misc]
+def ids(pieces: Sequence[EventRange]) -> list[int]:
+    return [vertex for piece in pieces for vertex in piece.cut.a.to_list()]  # type: ignore[misc]
 
 
 def filled() -> Lanes:
@@ -125,11 +125,10 @@ def test_next_offset_is_that_of_the_first_message_not_covered_whole() -> None:
     events = block([1, 2, 3, 4, 5, 6], 3, [5, 5, 7, 7, 7, 8])
     found = []
     for end in range(1, 7):
-        pieces = [events.slice(0, end)]
-        found.append(int(position_columns(pieces[0], pieces)["pos_next"][0]))
+        found.append(int(position_columns([EventRange(events, 0, end)])["pos_next"][0]))
     assert found == [5, 6, 7, 7, 8, 9]
     encoded = Events.decode(events.slice(0, 4).encode())
-    assert position_columns(encoded, [encoded])["pos_next"].tolist() == [7], (
+    assert position_columns([EventRange.whole(encoded)])["pos_next"].tolist() == [7], (
         "a block that was cut within a message says so"
     )
 
@@ -218,4 +217,4 @@ def test_a_block_of_rejected_records_alone_among_others() -> None:
         lanes.add_block(number, lanes.next_number((TOPIC, 0)), block(vertices, 0))
     pieces = lanes.withdraw(lanes.waiting_by_lane())
     assert ids(pieces) == [1, 2, 3]
-    assert position_columns(Events.concatenate(pieces), pieces)["pos_events"].tolist() == [3]
+    assert position_columns(pieces)["pos_events"].tolist() == [3]
