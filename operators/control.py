@@ -27,13 +27,10 @@ def control_values(
     and the last) and `event_ts` (the largest `ts` of its accepted events) are the epoch's; the others count from the
     beginning of the job.
     """
-    values = np.zeros(CONTROLS, np.int64)
-    values[[MARKER, EVENTS_IN_EPOCH, ARRIVAL_MS, FLAGS]] = marker, events, int(arrival_ms), flags
-    values[[REJECTED, ACCEPTED, VERTICES, LAST_ARRIVAL_MS]] = rejected, accepted, vertices, last_arrival_ms
     if event_ts is not None:
-        values[FLAGS] |= HAS_TS
-        values[EVENT_TS] = event_ts
-    return values
+        flags |= HAS_TS
+    epoch, job = (marker, events, int(arrival_ms), flags), (rejected, accepted, vertices)
+    return np.array([*epoch, *job, event_ts or 0, last_arrival_ms], np.int64)  # in the order of the places
 
 
 def event_ts_of(control: np.ndarray) -> int | None:
@@ -43,4 +40,4 @@ def event_ts_of(control: np.ndarray) -> int | None:
 
 def is_marker(control: np.ndarray) -> bool:
     """Return whether the epoch is a marker, at which every operator completes a cut of its state."""
-    return int(control[MARKER]) >= 0
+    return bool(control.item(MARKER) >= 0)

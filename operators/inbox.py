@@ -38,7 +38,7 @@ class Inbox:
 
     def holds(self, header: Header) -> bool:
         """Return whether that sender's block of that epoch waits here."""
-        return _sender(header) in self._epochs.get(header.epoch, ())
+        return header.epoch in self._epochs and _sender(header) in self._epochs[header.epoch]
 
     def put(self, header: Header, block: Block | bytes) -> list[Block | bytes] | None:
         """Add a block that is not here yet; returns all blocks of its epoch, ordered by sender, once they are complete.

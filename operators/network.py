@@ -45,10 +45,11 @@ class Network:
         if not queue:
             self._waiting.pop(0)
         _, to = channel
-        blocks = self.stages[to].offer(message.block)
+        stage = self.stages[to]
+        blocks = stage.offer(message.block)
         if blocks is None:
             return None
-        outcome = self.stages[to].act(blocks)
+        outcome = stage.act(blocks)
         self.send(to, outcome.messages)
         return to, outcome
 

@@ -17,7 +17,7 @@ from freshet.state.task_parts import TaskParts
 
 def frozen(array: np.ndarray) -> np.ndarray:
     """The array, made read-only as the columns of blocks are: kernels are compiled for one kind of array only."""
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 

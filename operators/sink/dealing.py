@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.kernels.kernel import kernel
+from freshet.kernels.kernel import kernel, quick
 from freshet.operators.control import FLAGS, MARKER, control_values
 from freshet.operators.graph.part_rows import frozen
 from freshet.state.codec import Block
@@ -77,6 +77,20 @@ def _deal(salt: Salt, changed: _Spans, dead: _Spans, place: np.ndarray, keys: np
     return -1
 
 
+@quick
+def _find_twice(salt: Salt, keys: np.ndarray, place: np.ndarray) -> int:
+    """The place of a key that comes twice, or -1. Shapes: place (a power of two,) int32, zeros."""
+    mask = np.uint64(len(place) - 1)
+    for i in range(len(keys)):
+        at = mix(salt, keys[i]) & mask
+        while place[at] != 0 and keys[place[at] - 1] != keys[i]:
+            at = (at + np.uint64(1)) & mask
+        if place[at] != 0:
+            return i
+        place[at] = i + 1
+    return -1
+
+
 def control_of(name: str, epoch: int, blocks: Sequence[Block]) -> np.ndarray:
     """The control values of an epoch.
 
@@ -110,6 +124,8 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
             msg = f"{name}: epoch {epoch} has {keys.size} keys for rows of shape {shape}, width {width}"
             raise BadEpochError(msg)
     gone = [block for block in blocks if "del_key" in block.columns]
+    if parts == 1 and len(some) == 1 and not gone:
+        return [_dealt_to_one(name, epoch, some[0])]
     within = _within(some, "key", parts)
     changed = _spans_of(some, "key", *within)
     dead = _spans_of(gone, "del_key", *_within(gone, "del_key", parts))
@@ -118,8 +134,7 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
     place = np.zeros(1 << max(4, (2 * most).bit_length()), np.int32)
     twice = _deal(scratch_salt(), changed, dead, place, keys, counts) if most else -1
     if twice >= 0:
-        msg = f"{name}: key {keys[twice]} comes twice in epoch {epoch}"
-        raise BadEpochError(msg)
+        raise BadEpochError(_said_twice(name, epoch, keys[twice]))
     rows_of: list[list[np.ndarray]] = [[] for _ in range(parts)]
     for block, begins, ends in zip(some, *within, strict=True):
         row = block.columns["row"]
@@ -129,6 +144,23 @@ def deal(name: str, epoch: int, blocks: Sequence[Block], width: int, parts: int)
     bounds = pairwise([0, *np.cumsum(counts.sum(axis=1)).tolist()])
     changed_of = counts[:, 0].tolist()
     return [Dealt(keys[a:b], rows, n) for (a, b), rows, n in zip(bounds, rows_of, changed_of, strict=True)]
+
+
+def _dealt_to_one(name: str, epoch: int, block: Block) -> Dealt:
+    """Return the rows of one sender for one part, where no vertex was deleted, as they are.
+
+    Raises: BadEpochError, as `deal`.
+    """
+    keys = block.columns["key"].copy()
+    if len(keys) > 1:
+        place = np.zeros(1 << max(4, (2 * len(keys)).bit_length()), np.int32)
+        if (twice := _find_twice(scratch_salt(), keys, place)) >= 0:
+            raise BadEpochError(_said_twice(name, epoch, keys[twice]))
+    return Dealt(keys, [block.columns["row"]], len(keys))
+
+
+def _said_twice(name: str, epoch: int, key: int) -> str:
+    return f"{name}: key {key} comes twice in epoch {epoch}"
 
 
 def _within(blocks: Sequence[Block], column: str, parts: int) -> tuple[np.ndarray, np.ndarray]:

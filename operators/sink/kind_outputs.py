@@ -73,7 +73,7 @@ class KindOutputs:
                 self._names.put(block.get("m_key"), block.get("m_off"), block.get("m_name"))
             ids = self._names.of(dealt.keys[: dealt.changed]) + gone
         positions = [_positions(block) for block in blocks if "pos_next" in block.columns]
-        where = np.concatenate(positions) if positions else None
+        where = np.concatenate(positions) if len(positions) > 1 else positions[0] if positions else None
         return EpochRows(epoch, ids, dealt.rows, dealt.changed, dealt.dead, where)
 
     def take(self, keys: np.ndarray, rows: EpochRows, control: np.ndarray) -> list[Message]:
@@ -106,4 +106,7 @@ def blocks_by_kind(blocks: Sequence[Block], kinds: Sequence[KindOutputs]) -> lis
 
 
 def _positions(block: Block) -> np.ndarray:
-    return np.stack([block.columns[name].astype(np.int64) for name in POSITIONS], axis=1)
+    found = np.empty((block.columns["pos_next"].size, len(POSITIONS)), np.int64)
+    for place, name in enumerate(POSITIONS):
+        found[:, place] = block.columns[name]
+    return found

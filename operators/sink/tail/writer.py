@@ -70,10 +70,15 @@ class TailFile:
         """
         words = np.zeros(lay.RECORD_WORDS, np.int64)
         pieces: list[np.ndarray] = [words]
+        size = words.nbytes
         for region in regions:
-            nbytes = sum(piece.nbytes for piece in region)
-            pieces += [*region, _PADDING[: padded(nbytes) - nbytes]]
-        size = sum(piece.nbytes for piece in pieces)
+            nbytes = 0
+            for piece in region:
+                nbytes += piece.nbytes
+            pieces += region
+            if gap := padded(nbytes) - nbytes:
+                pieces.append(_PADDING[:gap])
+            size += nbytes + gap
         self._reserve(self.length + size)
         words[:] = size, epoch, *counts, arrived_ms, now_us()
         _write(self._file, pieces, self.length)
@@ -106,14 +111,14 @@ def _write(file: int, pieces: Sequence[np.ndarray], at: int) -> None:
 
     Raises: OSError, after which some may be written.
     """
-    left = [np.ascontiguousarray(piece).reshape(-1).view(np.uint8) for piece in pieces if piece.size]
+    left = [np.ascontiguousarray(piece) for piece in pieces if piece.size]
     while left:
         written = os.pwritev(file, left[:_PIECES], at)  # type: ignore[arg-type]  # arrays are buffers
         at += written
         while left and written >= left[0].nbytes:
             written -= left.pop(0).nbytes
         if written:
-            left[0] = left[0][written:]
+            left[0] = left[0].reshape(-1).view(np.uint8)[written:]
 
 
 def header_of(part: int, number: int, width: int, strings: bool, job: int, first_epoch: int) -> dict[int, int]:

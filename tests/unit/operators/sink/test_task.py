@@ -185,3 +185,19 @@ def test_kinds_with_the_same_ids_are_kept_apart(tmp_path, parts):
     assert shown("item") == [("k2 2", 1, False), ("k2 2", 2, True)]
     assert sum(sink.status(0.0)["rows"] for sink in sinks) == 3
     assert sorted(path.name for path in (tmp_path / "epochs").iterdir()) == ["item", "user"]
+
+
+def test_one_sender_deals_as_several_do():
+    header, rng = Header(ROWS, 1), np.random.default_rng(3)
+    for size in (1, 2, 5, 64):
+        keys, rows = rng.permutation(size * 3)[:size].astype(np.int64), rng.standard_normal((size, 2), np.float32)
+        (one,) = deal("sink", 1, [Block(header, {"key": keys, "row": rows})], 2, 1)
+        halves = [slice(0, size // 2), slice(size // 2, size)]
+        (other,) = deal("sink", 1, [Block(header, {"key": keys[at], "row": rows[at]}) for at in halves], 2, 1)
+        assert one.keys.tolist() == other.keys.tolist() == keys.tolist()
+        assert (one.changed, one.dead) == (other.changed, other.dead) == (size, 0)
+        assert np.concatenate(one.rows).tobytes() == np.concatenate(other.rows).tobytes() == rows.tobytes()
+    for keys in ([4, 4], [1, 2, 3, 1]):
+        twice = Block(header, {"key": np.array(keys), "row": np.zeros((len(keys), 2), np.float32)})
+        with pytest.raises(BadEpochError, match=f"key {keys[-1]} comes twice in epoch 1"):
+            deal("sink", 1, [twice], 2, 1)
