@@ -71,7 +71,8 @@ class InLine:
 
     def __init__(self, steps: list[Callable[[Any], None]]) -> None:
         self.failure: BaseException | None = None
-        self._steps, self._since = steps, None
+        self._steps = steps
+        self._since: float | None = None
 
     def put(self, one: Any) -> None:
         """Take an outcome of the Partitioner through all steps."""
