@@ -303,11 +303,11 @@ class Lists:
         self.pool = tables.add(f"{name}.pool", "i4")
         self.free = tables.add(f"{name}.free", "i8")
         self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
+        self.pools = [self.pool] if self.weight is None else [self.pool, self.weight]
         self.free.reserve(_FREE_ROWS)
         self._index = list_index.no_index()
         self._far = self.head
-        self._stands_beside: View | None = None
-        self._stand_in: View | None = None
+        self._stand_in: tuple[View, View] | None = None
 
     def end_at(self, others: Lists) -> None:
         """Have entries be slots of the rows of these lists, where both ends of an edge stand in tables of their own."""
@@ -357,8 +357,7 @@ class Lists:
     def view(self) -> ListsView:
         """The lists as kernels see them."""
         weight = self._no_weights() if self.weight is None else self.weight.view
-        # after a restore the two tables may have grown differently
-        room = self.pool.stride if self.weight is None else min(self.pool.stride, self.weight.stride)
+        room = min(pool.stride for pool in self.pools)  # after a restore the two may have grown differently
         return ListsView(
             self.head.view,
             self.pool.view,
@@ -376,22 +375,26 @@ class Lists:
     def _no_weights(self) -> View:
         """Return a view of no table, of the same types, so that kernels are compiled once."""
         free = self.free.view
-        if self._stand_in is None or self._stands_beside is not free:
-            self._stands_beside, self._stand_in = free, free._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
-        return self._stand_in
+        if self._stand_in is None or self._stand_in[0] is not free:
+            self._stand_in = free, free._replace(data=_NO_WEIGHTS, shadow=_NO_COPIES)
+        return self._stand_in[1]
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All entries: rows (n,) int64, values (n,) int32, and of weighted lists the weights, (n,) float32."""
-        head, length = self.head.data, self.head.data[:, _LENGTH].astype(np.int64)
-        begin = (np.arange(len(head)) >> self.head.part_shift) * self.pool.stride + head[:, _AT] - np.cumsum(length)
-        rows = np.repeat(np.arange(len(head)), length)
-        at = np.repeat(begin + length, length) + np.arange(len(rows))
-        return rows, self.pool.data[at], self.pool.data[:0] if self.weight is None else self.weight.data[at]
+        of, at = self.places(np.arange(len(self.head.data)))
+        return of, self.pool.data[at], self.pool.data[:0] if self.weight is None else self.weight.data[at]
+
+    def places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places in the pool of all entries of these rows, and of each which row's: (n,) int64."""
+        head = self.head.data[rows].astype(np.int64)
+        length, part = head[:, _LENGTH], rows.astype(np.int64) >> self.head.part_shift
+        first = part * self.pool.stride + head[:, _AT] - np.cumsum(length)
+        of = np.repeat(np.arange(len(rows)), length)
+        return of, np.repeat(first + length, length) + np.arange(len(of))
 
     def of(self, row: int) -> np.ndarray:
-        """The values of one list (a view)."""
-        at = (row >> self.head.part_shift) * self.pool.stride + int(self.head.data[row, _AT])
-        return self.pool.data[at : at + self.head.data[row, _LENGTH]]
+        """The values of one list."""
+        return self.pool.data[self.places(np.array([row]))[1]]
 
 
 _NO_WEIGHTS, _NO_COPIES = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)

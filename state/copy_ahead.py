@@ -51,7 +51,7 @@ class _Piece(NamedTuple):
     @property
     def is_wanted(self) -> bool:
         """True if the table is still mapped there."""
-        return self.table.mapped is self.mapped
+        return self.table.memory.mapped is self.mapped
 
     def read(self) -> PrivateMap:
         """A copy of what the file has.
@@ -78,7 +78,7 @@ class _Piece(NamedTuple):
 
 def _pieces(table: Table) -> Iterator[_Piece]:
     """All of a mapped table; they begin and end with huge pages where they can."""
-    mapped = table.mapped
+    mapped = table.memory.mapped
     for span in mapped.spans if mapped is not None else ():
         begin = span.at
         while mapped is not None and begin < span.end:
@@ -97,7 +97,7 @@ class CopyAhead:
     def __init__(self, tables: Iterable[Table], name: str) -> None:
         """Begin to copy those of the tables that are mapped; `name` is the owner's, for people."""
         self._name = name
-        self._tables = [table for table in tables if table.mapped is not None]
+        self._tables = [table for table in tables if table.memory.mapped is not None]
         self._tables.sort(key=lambda table: table.dtype.kind != "f")  # values before topology
         self._left = {table.name: deque(_pieces(table)) for table in self._tables}
         self._copied: deque[tuple[_Piece, PrivateMap]] = deque()

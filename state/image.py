@@ -46,8 +46,17 @@ class PageChecksums(NamedTuple):
     crc32s: np.ndarray
 
     @staticmethod
-    def of(file: int, nbytes: int, page_bytes: int = PAGE_BYTES, into: np.ndarray | None = None) -> PageChecksums:
-        """Compute those of an open file's first bytes, read `into` a contiguous array of that size if one is given."""
+    def of(
+        file: int,
+        nbytes: int,
+        page_bytes: int = PAGE_BYTES,
+        into: np.ndarray | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> PageChecksums:
+        """Compute those of an open file's first bytes, read `into` a contiguous array of that size if one is given.
+
+        `between` is called after each page.
+        """
         pages = -(-nbytes // page_bytes)
         crc32s, turns = np.zeros(pages, np.uint32), count()
         target = None if into is None else into.reshape(-1).view(np.uint8).data
@@ -57,6 +66,7 @@ class PageChecksums(NamedTuple):
             while (page := next(turns)) < pages:
                 begin, end = page * page_bytes, min((page + 1) * page_bytes, nbytes)
                 crc32s[page] = _crc32(file, begin, end, step if target is None else target[begin:end])
+                between()
 
         _side_by_side(take_turns, pages)
         return PageChecksums(page_bytes, crc32s)
@@ -157,11 +167,12 @@ def write_image(tables: TableSet, folder: Path, epoch: int, part: int = 0) -> No
     (folder / "image.json").unlink(missing_ok=True)
     entries = {}
     for table in tables:
-        if table.file is None:
+        file = table.memory.file
+        if file is None:
             written = _written(table, part)
             shape, checksums = list(written.shape), PageChecksums.of_writing(folder / f"{table.name}.bin", written)
         else:
-            shape, checksums = _finished(table, table.file)
+            shape, checksums = _finished(table, file)
         rows, crc32s = int(table.part_rows[part]), checksums.encode()
         entries[table.name] = {"dtype": table.dtype.str, "shape": shape, "rows": rows, "crc32s": crc32s}
     description = {"format": IMAGE_FORMAT, "epoch": epoch, "page_bytes": PAGE_BYTES, "tables": entries}
@@ -206,7 +217,10 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
     stored = {table.name: {p: _Stored.of(table, folders[p], one) for p, one in manifests.items()} for table in tables}
     in_use = sum(_in_use(table, stored[table.name]) for table in tables)
-    is_large = in_use >= _MAPPED_BYTES and _bytes_beside(folders.values()) >= _MAPPED_JOB_BYTES
+    of_job = _bytes_beside(folders.values()) if in_use >= _MAPPED_BYTES or tables.pager is not None else 0
+    if tables.pager is not None:
+        tables.pager.expect(of_job)
+    is_large = tables.pager is None and in_use >= _MAPPED_BYTES and of_job >= _MAPPED_JOB_BYTES
     for table in tables:
         _load_table(table, stored[table.name], is_large)
     return [int(one["epoch"]) for one in manifests.values()]
@@ -285,12 +299,12 @@ class _Stored(NamedTuple):
             checksums = PageChecksums(max(1, nbytes), np.full(1 if nbytes else 0, entry["crc32"], np.uint32))
         return _Stored(path, shape, entry["rows"], nbytes, checksums)
 
-    def check(self, file: int, into: np.ndarray | None = None) -> None:
-        """Check all of the open file, and read it into an array if there is one.
+    def check(self, file: int, into: np.ndarray | None = None, between: Callable[[], None] = lambda: None) -> None:
+        """Check all of the open file, and read it into an array if there is one; `between`: see `PageChecksums.of`.
 
         Raises: DamagedFileError naming the first page that is not what was written.
         """
-        found = PageChecksums.of(file, self.nbytes, self.checksums.page_bytes, into)
+        found = PageChecksums.of(file, self.nbytes, self.checksums.page_bytes, into, between)
         where = self.checksums.difference(found, self.nbytes)
         if where is not None:
             msg = (
@@ -312,8 +326,11 @@ def _load_table(table: Table, stored: dict[int, _Stored], is_large: bool) -> Non
         except OSError:  # a limit on address space, or a file system that maps nothing: it has to be memory
             pass
     for part, one in stored.items():
-        values = np.empty(one.shape, table.dtype)
         with one.path.open("rb", buffering=0) as file:
+            if table.parts == 1:
+                one.check(file.fileno(), table.room_for(one.shape[0], one.rows), table.memory.make_room)
+                continue
+            values = np.empty(one.shape, table.dtype)
             one.check(file.fileno(), values)
         table.load_rows(values, one.rows, part)
 

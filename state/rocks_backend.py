@@ -18,6 +18,7 @@ from freshet.files.json_file import DamagedFileError
 from freshet.state.sweep import Mutations
 
 FILE_BYTES = 64 << 20  # after which a new file begins
+BUFFER_BYTES = 64 << 20
 _SUFFIX = ".values"
 _LAYOUT = struct.Struct("<QQQI")
 
@@ -169,8 +170,10 @@ class RocksStore:
     value log in the same folder.
     """
 
-    def __init__(self, folder: Path, logged: tuple[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, logged: tuple[str, str] | None = None, buffer_bytes: int = BUFFER_BYTES) -> None:
         """`logged`: that operator, and what the keys of those entries begin with; the same each time.
+
+        RocksDB has two buffers of `buffer_bytes`, or of a commit if that is larger.
 
         Raises:
             LostValueError: RocksDB has something else where a pointer must be.
@@ -179,7 +182,7 @@ class RocksStore:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_keep_log_file_num(8)  # of what it says about itself: one at each start
-        options.set_write_buffer_size(64 << 20)
+        options.set_write_buffer_size(buffer_bytes)
         # pages are large and numeric: written once to blob files, not squeezed and moved about
         options.set_compression_type(DBCompressionType.none())
         options.set_enable_blob_files(True)
@@ -227,6 +230,20 @@ class RocksStore:
         for key, data in self._from(prefix):
             pointer = self._pointers.get(key)
             yield key[len(prefix) :].decode(), data if pointer is None else self._log.read(pointer)
+
+    def value(self, name: str, key: str) -> bytes:
+        """The value of an entry of one operator's part.
+
+        Raises:
+            LostValueError: it is gone.
+        """
+        full = _full_key(name, key)
+        pointer = self._pointers.get(full)
+        data = self._db.get(full) if pointer is None else self._log.read(pointer)
+        if not isinstance(data, bytes):
+            msg = f"{name}: the entry {key!r} is gone"
+            raise LostValueError(msg)
+        return data
 
     def close(self) -> None:
         """Close the folder; another process may open it then."""

@@ -15,7 +15,7 @@ Source: RIPPLE++ and D3-GNN have no durable state; the scheme is Freshet's own, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from freshet.errors import InputError
 from freshet.files.json_file import DamagedFileError
 from freshet.state.codec import UnknownFormatError
 from freshet.state.copy_ahead import CopyAhead
+from freshet.state.entries import Entries, mapping_of
 from freshet.state.image import GO_ON, image_id, load_images, refusal_of
 from freshet.state.table import Table, TableSet
 
@@ -58,15 +59,15 @@ class _Part:
         self.tables, self.part, self.image = tables, part, image
         self.marker = 0
         self.stamped = False
-        self.entries: dict[str, bytes] = {}  # of a restore, until they are loaded
+        self.entries: Mapping[str, bytes] = {}  # of a restore, until they are loaded
         self._pace = 1
         self._owing: list[Table] = []  # the next one is the last
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
 
-    def read(self, items: Iterable[tuple[str, bytes]]) -> str:
+    def read(self, items: Entries) -> str:
         """Take the entries of a restore; what they are, in words."""
-        entries = self.entries = dict(items)
+        entries = self.entries = mapping_of(items)
         if entries:
             _check_format(entries.get(_FORMAT))
             _check_image(entries.get(_IMAGE), self.image)
@@ -215,7 +216,7 @@ class Sweeper:
         self._loaded = True
         self.copies = CopyAhead(self.tables, ", ".join(map(str, images.values())))
 
-    def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
+    def restore(self, *items: Entries) -> int:
         """Load the newest complete cut, given each part's entries; returns the epoch that the tables stand at.
 
         Raises:
@@ -249,7 +250,7 @@ class Sweeper:
         for one in self._parts:
             out[one.part].extend(one.pass_marker(epoch, self._spread))
         self.epoch = epoch
-        self._waiting = [one for one in self._parts if one.waits]
+        self._note_waiting()
         return _merged(out, self.stamp())
 
     def step(self) -> dict[int, Mutations]:
@@ -258,11 +259,17 @@ class Sweeper:
         if not self._waiting and self._stamped:
             return {}
         out = {one.part: one.step() for one in self._waiting}
-        self._waiting = [one for one in self._waiting if one.waits]
+        self._note_waiting()
         return _merged(out, self.stamp())
 
+    def _note_waiting(self) -> None:
+        self._waiting = [one for one in self._parts if one.waits]
+        if self.tables.pager is not None:
+            self.tables.pager.sweeping[self] = bool(self._waiting)
+
     def _settle(self) -> None:
-        """Have memory take the place of what is mapped, now that nobody writes to the tables."""
+        """Have tables where they belong, now that nobody writes to them: in memory, or in files if that is short."""
+        self.tables.settle()
         if self.copies is not None and not self.copies.settle():
             self.copies = None
 
@@ -301,7 +308,7 @@ class Sweepers:
         for one in self._all:
             one.preload()
 
-    def restore(self, *items: Iterable[tuple[str, bytes]]) -> int:
+    def restore(self, *items: Entries) -> int:
         """Load the newest complete cut, given each part's entries; see Sweeper."""
         epochs = [one.restore(entries) for one, entries in zip(self._all, items, strict=True)]
         _check_even([f"a state of epoch {epoch}" for epoch in epochs])

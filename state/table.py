@@ -19,16 +19,15 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import apart, inner, quick
-from freshet.state.memory.mapped_file import MappedFile
-from freshet.state.memory.private_map import PrivateMap
-from freshet.state.memory.table_memory import allocate, lay_out, spread
+from freshet.state.memory.pager import PagedFile, Pager
+from freshet.state.memory.row_memory import RowMemory
+from freshet.state.memory.table_memory import lay_out, spread
+from freshet.state.page_copies import PageCopies, count_held
 
 CLEAN, DIRTY, PENDING = 0, 1, 2
 PAGE_BYTES = 1 << 16  # part of the state format (state/sweep.py)
 ONE_PART = 31  # rows are int32, so this shift gives 0 for all of them
 _STRIDE_MIN = 16
-_ROOM = 16  # what a single part that is mapped may grow to, in multiples of its size
-_VALUES_AT_ONCE = 1 << 16
 
 
 class View(NamedTuple):
@@ -92,26 +91,23 @@ class Table:
         self._row_shape: tuple[int, ...] = () if width is None else (width,)
         self.stride = 0
         self.data = np.full((0, *self._row_shape), fill, self.dtype)
-        self._flags = np.zeros(0, np.uint8)
-        self._where = np.zeros(0, np.int32)
+        self._flags, self._where = np.zeros(0, np.uint8), np.zeros(0, np.int32)
         self._pending: list[list[int]] = [[] for _ in range(parts)]
         self._owed = 0
-        self.file: MappedFile | None = None
-        self.mapped: PrivateMap | None = None
+        self.memory = RowMemory(self.dtype, parts)
         self._no_shadow()
         if parts > 1:
             self._grow(_STRIDE_MIN)
 
     def _no_shadow(self) -> None:
-        self._shadow = np.empty((1, 1 << self.shift, *self._row_shape), self.dtype)
-        self._copied = np.zeros(1, np.uint8)
+        self._copies = PageCopies(1, (1 << self.shift, *self._row_shape), self.memory.aside)
         self._view: View | None = None
 
     @property
     def view(self) -> View:
         """The table as kernels see it; stale after `reserve`, `freeze` or `load_page`."""
         if self._view is None:
-            self._view = View(self.data, self._flags, self._shadow, self._where, self._copied, self.shift)
+            self._view = View(self.data, self._flags, self._copies.rows, self._where, self._copies.copied, self.shift)
         return self._view
 
     @property
@@ -155,10 +151,10 @@ class Table:
         before = self.stride
         self.stride = self._stride_for(max(need, before + before // 2) if self.parts == 1 else need)
         shape = (self.parts * self.stride, *self._row_shape)
-        grown = self._longer(shape)
+        grown = self.memory.longer(shape)
         where_it_was = grown is not None
         if grown is None:
-            grown = allocate(shape, self.dtype, self.parts)
+            grown = self.memory.other(shape)
         by_part = grown.reshape(self.parts, self.stride, *self._row_shape)
         if self.fill:
             by_part[:, before:] = self.fill
@@ -174,36 +170,24 @@ class Table:
         self.shift = min(self._page_shift, self.stride.bit_length() - 1) if self.parts > 1 else self._page_shift
         pages = self.parts, self.stride >> self.shift
         self._flags, self._where = spread(self._flags, *pages), spread(self._where, *pages)
-        self._widen_shadow()
+        self._copies.widen(1 << self.shift, self.fill)
         self._view = None
-
-    def _longer(self, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The only part's memory, longer and in the same place, where it can be."""
-        if self.file is not None:
-            return self.file.array(shape, self.dtype)
-        if self.mapped is not None and self.parts == 1 and self.mapped.has_room(shape, self.dtype):
-            return self.mapped.array(shape, self.dtype)
-        self.mapped = None
-        return None
-
-    def _widen_shadow(self) -> None:
-        """Enlarge the copies of pages of parts smaller than a page, whose pages have grown."""
-        before, rows = self._shadow.shape[1], 1 << self.shift
-        if before == rows:
-            return
-        wider = np.empty((len(self._shadow), rows, *self._row_shape), self.dtype)
-        copied = np.flatnonzero(self._copied)
-        wider[copied, :before] = self._shadow[copied]
-        wider[copied, before:] = self.fill
-        self._shadow = wider
 
     def keep_in(self, path: Path) -> None:
         """Have the only part's rows in a file from now on, where they are no private memory."""
-        assert self.parts == 1  # the file is a part's, as `write_image` writes it
-        before, self.file = self.data, MappedFile(path)
-        self.data = self.file.array(before.shape, self.dtype)
-        self.data[:] = before
+        self.data = self.memory.keep_in(path, self.data)
         self._view = None
+
+    def move(self) -> bool:
+        """Move the rows to a file, where the process is short of memory; returns whether they were moved."""
+        moved = self.memory.move(self.data)
+        if moved is not None:
+            self.data, self._view = moved, None
+        return moved is not None
+
+    def read_ahead(self, rows: np.ndarray) -> None:
+        """Have these rows in memory soon, where they may lie on the disk alone."""
+        self.memory.read_ahead(self.data, rows)
 
     def touch_rows(self, rows: np.ndarray) -> None:
         """Say that these rows are about to change."""
@@ -239,8 +223,7 @@ class Table:
         for part in range(self.parts if dirty.size else 0):
             self._pending[part] = (dirty[bounds[part] : bounds[part + 1]] - part * pages)[::-1].tolist()
         self._owed = int(dirty.size)
-        self._shadow = np.empty((max(1, dirty.size), 1 << self.shift, *self._row_shape), self.dtype)
-        self._copied = np.zeros(max(1, dirty.size), np.uint8)
+        self._copies = PageCopies(dirty.size, (1 << self.shift, *self._row_shape), self.memory.aside)
         self._view = None
         return self._owed
 
@@ -250,29 +233,22 @@ class Table:
         So a small table costs what it holds and not a page at every marker.
         """
         pending = self._pending[part]
+        first = np.array(pending[-limit:], np.int64) + part * (self.stride >> self.shift)
+        self.memory.read_ahead(self.data, first << self.shift, 1 << self.shift)
         for _ in range(min(limit, len(pending))):
             page = pending.pop()
             self._owed -= 1
             index = part * (self.stride >> self.shift) + page
             place = self._where[index]
-            if self._copied[place]:
-                image = self._shadow[place]
+            if self._copies.copied[place]:
+                image = self._copies.rows[place]
             else:
                 image = self.data[index << self.shift : (index + 1) << self.shift]
                 self._flags[index] = CLEAN
             bits = image.reshape(-1).view(self._bits)
-            yield page, bits[: self._held(bits)].tobytes()
-        if not self._owed and self._shadow.shape[0] > 1:
+            yield page, bits[: count_held(bits, self._fill_bits)].tobytes()
+        if not self._owed and len(self._copies.rows) > 1:
             self._no_shadow()
-
-    def _held(self, bits: np.ndarray) -> int:
-        """Return the number of values before the `fill` at the end."""
-        for end in range(bits.size, 0, -_VALUES_AT_ONCE):
-            begin = max(0, end - _VALUES_AT_ONCE)
-            held = np.flatnonzero(bits[begin:end] != self._fill_bits)
-            if held.size:
-                return begin + int(held[-1]) + 1
-        return 0
 
     @property
     def owed(self) -> int:
@@ -300,6 +276,7 @@ class Table:
         # One of several parts asks for what it holds, since the stride of all follows.
         end = first + self.page_rows if self.parts == 1 else (first + held_rows if held_rows else 0)
         self.set_rows(max(int(self.part_rows[part]), end), part)
+        self.memory.read_ahead(self.data, np.array([part * self.stride + first]), self.page_rows)
         flat = self.part(part)[first : first + self.page_rows].reshape(-1)
         flat[: held.size], flat[held.size :] = held, self.fill
 
@@ -310,23 +287,27 @@ class Table:
         Raises: OSError where they can't be mapped.
         """
         need = max(int(np.maximum(held, rows).max()), self.stride)
-        # Address space costs nothing: a single part has far more of it behind, several have theirs twice as far apart.
         stride = self._stride_for(need if self.parts == 1 else 2 * need)
         row_bytes = self.dtype.itemsize * math.prod(self._row_shape)
-        memory = PrivateMap(stride * row_bytes * (_ROOM if self.parts == 1 else self.parts))
-        for part, file in files.items():
-            memory.put(file, int(held[part]) * row_bytes, part * stride * row_bytes)
-        data = memory.array((self.parts * stride, *self._row_shape), self.dtype)
+        placed = [(file, int(held[part]) * row_bytes, part * stride) for part, file in files.items()]
+        data = self.memory.map_files(placed, self.parts * stride, self._row_shape)
         for part in range(self.parts) if self.fill else ():
             data[part * stride + held[part] : (part + 1) * stride] = self.fill
-        self.stride, self.mapped, self.part_rows[:] = stride, memory, rows
+        self.stride, self.part_rows[:] = stride, rows
         self._settle(data)
+
+    def room_for(self, held: int, rows: int) -> np.ndarray:
+        """Return the first `held` rows of the only part, which is empty; `rows` are in use from now on."""
+        self.set_rows(max(held, rows))
+        self.part_rows[0] = rows
+        return self.data[:held]
 
     def load_rows(self, values: np.ndarray, rows: int, part: int = 0) -> None:
         """Fill an empty part, of `rows` rows in use, from its first values: (n,) or (n, width)."""
         size = len(values)
         if self.parts > 1:
-            size = -(-self._held(values.reshape(-1).view(self._bits)) // max(1, math.prod(self._row_shape)))
+            held = count_held(values.reshape(-1).view(self._bits), self._fill_bits)
+            size = -(-held // max(1, math.prod(self._row_shape)))
         self.set_rows(max(size, rows), part)
         self.part(part)[:size] = values[:size]
         self.part_rows[part] = rows
@@ -344,7 +325,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return int(self.data.nbytes + self._shadow.nbytes + self._flags.nbytes + self._where.nbytes)
+        return int(self.data.nbytes + self._copies.rows.nbytes + self._flags.nbytes + self._where.nbytes)
 
 
 def align(*tables: Table) -> None:
@@ -362,6 +343,7 @@ class TableSet:
 
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
+        self.pager: Pager | None = None
         self._tables: dict[str, Table] = {}
 
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:
@@ -391,8 +373,26 @@ class TableSet:
     def let_go(self) -> None:
         """Have the process hold no pages of tables that are kept in files."""
         for table in self:
-            if table.file is not None:
-                table.file.let_go()
+            if table.memory.file is not None:
+                table.memory.file.let_go()
+
+    def keep_within(self, pager: Pager) -> None:
+        """Have tables in files where the process is short of memory; before anything is restored."""
+        self.pager = pager
+        for table in self:
+            table.memory.pager = pager
+
+    def settle(self) -> None:
+        """Move the largest table to a file, where the process is short of memory; nobody may be at work on it."""
+        if self.pager is not None and self.pager.wants_files:
+            any(table.move() for table in sorted(self, key=lambda table: -table.data.nbytes))
+        if self.pager is not None and self.pager.is_tight:  # who reads from the disk waits for room
+            self.pager.make_room()
+
+    @property
+    def paged(self) -> list[PagedFile]:
+        """Files of those tables that have one."""
+        return [table.memory.file for table in self if isinstance(table.memory.file, PagedFile)]
 
     @property
     def nbytes(self) -> int:

@@ -9,7 +9,7 @@ taken as they are, and counted, so that no entry becomes one of those. Each gets
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from crc32c import crc32c
 
@@ -61,6 +61,22 @@ class SealedEntries:
             else:
                 total = value
         self._check_total(total)
+
+    def read(self, key: str, value_of: Callable[[str], bytes]) -> bytes:
+        """Return the value of an entry again, given what returns that of a stored key.
+
+        Raises:
+            DamagedFileError: it does not match its checksum.
+        """
+        stored = self._stored[key]
+        data = value_of(stored)
+        if stored == key:
+            return data
+        value = data[: -_CHECKSUM.size] if stored.endswith(SEALED) else data
+        if self._checksum(key, value) != self._checksums[key]:
+            msg = f"{self.part}: the entry {key!r} in its state does not match its checksum"
+            raise DamagedFileError(msg)
+        return value
 
     def _check_total(self, total: bytes | None) -> None:
         if total is None and not self._checksums:  # empty, or of a version without checksums

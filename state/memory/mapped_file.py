@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,18 @@ class MappedFile:
     Raises: OSError where the disk is full.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Make a new file, or empty one that is there."""
+    def __init__(self, path: Path, *, named: bool = True) -> None:
+        """Make a new file, or empty one that is there.
+
+        `named=False`: the file loses its name at once, so that nothing is left of it when the process ends.
+        """
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE)
+        if not named:
+            path.unlink()
+            weakref.finalize(self, os.close, self._file)
         self._memory: mmap.mmap | None = None
+        self.nbytes = 0
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """The file as an array of this shape, which is no smaller than the one before; new rows are zeros.
@@ -38,7 +46,7 @@ class MappedFile:
         if not nbytes:
             return np.empty(shape, dtype)
         os.posix_fallocate(self._file, 0, nbytes)
-        self._memory = mmap.mmap(self._file, nbytes, mmap.MAP_SHARED)
+        self._memory, self.nbytes = mmap.mmap(self._file, nbytes, mmap.MAP_SHARED), nbytes
         return np.frombuffer(self._memory, dtype).reshape(shape)
 
     def let_go(self) -> None:

@@ -24,6 +24,20 @@ def allocate(shape: tuple[int, ...], dtype: np.dtype[Any], parts: int) -> np.nda
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
+def release(rows: np.ndarray) -> None:
+    """Have the process hold no memory of rows that nobody reads any more, where they have pages of their own."""
+    base = rows
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    if not isinstance(base.base, memoryview) or not isinstance(base.base.obj, mmap.mmap):
+        return
+    whole = base.base.obj
+    begin = rows.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
+    first, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, (begin + rows.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < end:
+        whole.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
 def lay_out(old: np.ndarray, new: np.ndarray, parts: int, page_rows: int, *, everything: bool) -> None:
     """Copy what the parts hold to their places in a longer array; pages of zeros stay unmapped there.
 

@@ -39,7 +39,7 @@ FLOORS = {
         "torch_modules",
     ),
     "state": (
-        "block_columns chunks entry_file seed task_parts",
+        "block_columns chunks entries entry_file page_copies seed task_parts",
         "codec flink_backend memory salt",
         "served table",
         "adjacency copy_ahead entry_lists image",

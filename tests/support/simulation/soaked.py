@@ -175,11 +175,11 @@ class Soak:
         config = self.settings.to_dict()
         self.partitioner: PartitionerStage = make_stage(config, PARTITIONER, 0)
         self.partitioner.log.retention = self  # type: ignore[attr-defined,unused-ignore]
-        entries = dict(self._store.items(PARTITIONER))
+        entries = dict(self._store.entries(PARTITIONER))
         assert int(entries.pop(READ_POSITION, b"0")) == self.read, "the state is not what was committed"
         self.partitioner.restore(entries.items())
         self._sink: Stage = make_stage(config, SINK, 0)
-        self._sink.restore(self._store.items(self._sink.name))
+        self._sink.restore(self._store.entries(self._sink.name))
         self._held: dict[str, Mutations] = {}
         for outcome in self.partitioner.begin(self.now_ms):
             self._take(outcome)

@@ -84,7 +84,7 @@ def held_bytes(folder: Path) -> int:
 def test_all_of_a_mapped_image_becomes_memory(tmp_path: Path, parts: int) -> None:
     tables, before = saved(tmp_path, parts), digest(tmp_path)
     sweeper = sweeper_of(tmp_path, parts)
-    assert all(table.mapped is not None for table in sweeper.tables)
+    assert all(table.memory.mapped is not None for table in sweeper.tables)
     settle(sweeper)
     assert anonymous_bytes(sweeper.tables) >= held_bytes(tmp_path)
     for table in sweeper.tables:

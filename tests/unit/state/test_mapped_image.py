@@ -195,6 +195,6 @@ def test_a_small_image_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """From the first event on a small job then has its tables in huge pages, and waits for no first touch."""
     saved(tmp_path)
     monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 512 << 20)
-    assert all(table.mapped is None for table in loaded(tmp_path))
+    assert all(table.memory.mapped is None for table in loaded(tmp_path))
     monkeypatch.setattr("freshet.state.image._MAPPED_BYTES", 1)
-    assert loaded(tmp_path)["x"].mapped is not None
+    assert loaded(tmp_path)["x"].memory.mapped is not None
