@@ -10,6 +10,7 @@ from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import AnyLevel
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
+from freshet.state.memory.pager import Pager
 from freshet.state.sweep import Sweeper, Sweepers
 from freshet.state.table import TableSet
 
@@ -37,6 +38,15 @@ class Core:
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweeper | Sweepers:
         """Return the object that makes its tables durable, at this epoch; `images` are those of its parts."""
         return Sweeper(self.tables, images, epoch=epoch)
+
+    def keep_within(self, pager: Pager) -> None:
+        """Have tables in files where the process is short of memory; before anything is restored."""
+        self.tables.keep_within(pager)
+
+    @property
+    def pager(self) -> Pager | None:
+        """Memory for tables, where that is limited."""
+        return self.tables.pager
 
     def tables_of(self, place: int) -> tuple[TableSet, int]:
         """The tables of the part with this place in the task, and which part of them it is."""

@@ -61,9 +61,16 @@ def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     row = dataflow_of(settings, plan)[operator]
     if row.kind == PARSER:
         return make_parser(settings, plan, row, task)
+    pager = settings.memory.pager()
     if row.kind == PARTITIONER:
-        return make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
-    return _staged(settings, plan, row, task, make_core(settings, plan, row, task))
+        stage = make_partitioner(settings, plan, settings.open_cut_log(), settings.letter_box(operator))
+        if pager is not None:
+            stage.core.tables.keep_within(pager)
+        return stage
+    core = make_core(settings, plan, row, task)
+    if pager is not None:
+        core.keep_within(pager)
+    return _staged(settings, plan, row, task, core)
 
 
 def dataflow_of(settings: Settings, plan: AnyPlan) -> Dataflow:

@@ -29,6 +29,7 @@ from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import Features
 from freshet.state.block_columns import ADDED_EDGES, CHANGED_EDGES, relation_prefix
 from freshet.state.codec import Block, view
+from freshet.state.entries import Entries
 
 _FORMER_MIN = 1 << 20  # entries, beside two for each edge, that may be kept though they no longer hold
 _ALL = -1  # in place of a relation: edges have none
@@ -84,7 +85,7 @@ class LiveAttributes:
         rows = [flow[name] for name in dict.fromkeys(one.keeper.operator for one in self._kept)]
         self._stages = {place.operator: stage for place, stage in stages_of(settings, plan, rows).items()}
 
-    def restore(self, entries_of: Callable[[str, int], Iterable[tuple[str, bytes]]]) -> None:
+    def restore(self, entries_of: Callable[[str, int], Entries]) -> None:
         """Load the state that `entries_of` has of each part of the operators."""
         for operator, stage in self._stages.items():
             stage.restore(*(entries_of(operator, part) for part in range(self._parts)))

@@ -27,11 +27,11 @@ from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import ATTR, FeatureRows, Features, dropped_among
 from freshet.state.block_columns import POSITIONS, kind_prefix
 from freshet.state.codec import Block
+from freshet.state.entries import Entries
 from freshet.state.image import write_image
 from freshet.state.served.times import NOTHING_KNOWN, Moment
 from freshet.state.table import TableSet
 
-Entries = Iterable[tuple[str, bytes]]
 _ATTRIBUTES = "attributes.f4"  # of all edges, in their order: (edges, width) float32, little-endian
 
 

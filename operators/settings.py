@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import tempfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from freshet.operators.parser.config import LetterConfig, ParserConfig
 from freshet.operators.parser.letter_box import DeadLetterFile, LetterBox, LetterQueue
 from freshet.partitioner.config import PartitionerConfig
 from freshet.schema import KEY_BYTES
+from freshet.state.memory.pager import MemoryBudget, Pager, shared_pager
 
 TIME_BYTES = 8  # of an edge that may expire: the `ts` of its last add
 
@@ -56,6 +58,27 @@ class TailConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TableMemory:
+    """Memory for the tables of a process, and the folder of those that find no room in it.
+
+    `budget_bytes` 0: all tables lie in memory. `counts_process`: what the process holds beside its tables is part of
+    the budget. `folder`: empty for the folder of temporary files.
+    """
+
+    budget_bytes: int = 0
+    folder: str = ""
+    counts_process: bool = True
+
+    def pager(self) -> Pager | None:
+        """Return this process's pager of tables, the same one at each call; None without a budget."""
+        if not self.budget_bytes:
+            return None
+        return shared_pager(
+            Path(self.folder or tempfile.gettempdir()), MemoryBudget(self.budget_bytes, self.counts_process)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of all operators of a job; JSON-able by `to_dict`.
 
@@ -73,6 +96,7 @@ class Settings:
     cuts: CutLogConfig = field(default_factory=CutLogConfig)
     letters: LetterConfig = field(default_factory=LetterConfig)
     tail: TailConfig = field(default_factory=TailConfig)
+    memory: TableMemory = field(default_factory=TableMemory)
     outlet: OutletConfig | None = None  # None: no topic
     image: str = ""  # folder of base images, one folder per operator and part
     sources: tuple[str, ...] = ()
@@ -201,6 +225,7 @@ _PARTS: dict[str, Any] = {
     "cuts": CutLogConfig,
     "letters": LetterConfig,
     "tail": TailConfig,
+    "memory": TableMemory,
     "outlet": OutletConfig,
 }
 # What had another name before there were parts.

@@ -18,9 +18,11 @@ from freshet.operators.outcome import Outcome
 from freshet.operators.parser.letter_box import LetterBox
 from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import AnyLevel
+from freshet.operators.telemetry.paging import with_paging
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.operators.telemetry.traffic import Traffic
 from freshet.state.codec import Block, decode, read_header
+from freshet.state.entries import Entries
 
 
 class RunningStage(Protocol):
@@ -46,7 +48,7 @@ class KeyedStage(RunningStage, Protocol):
     def preload(self) -> None:
         """Load what does not depend on keyed state."""
 
-    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
+    def restore(self, *items: Entries) -> None:
         """Load the newest complete cut of these entries, part by part."""
 
     @property
@@ -164,7 +166,7 @@ class Stage:
         """Load what does not depend on keyed state."""
         self.sweeper.preload()
 
-    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
+    def restore(self, *items: Entries) -> None:
         """Load the newest complete cut of these entries, part by part; the epochs after it will come again."""
         self.epoch = self.sweeper.restore(*items)
         self.core.after_restore()
@@ -211,8 +213,8 @@ class Stage:
 
     @property
     def figures(self) -> Figures:
-        """Figures of the core."""
-        return self.core.figures
+        """Figures of the core, and of its process's memory for tables."""
+        return with_paging(self.core.figures, self.core.pager, self.name)
 
     @property
     def sums(self) -> SumReport | None:

@@ -132,6 +132,7 @@ class Partitioner:
         self._t.touch_small()
         self._make_room(stop - start, *block.begin(start, stop))
         view = self._resolve(block, start, stop)
+        self._t.read_ahead(block.batch.a[start:stop], block.batch.b[start:stop])
         self._apply(block.batch, start, stop, view)
         logged = self._log.counts[: e.EFFECTS + 4].tolist()
         rejected = [self._refusal(events, start, *one) for one in self._log.rejected[: logged[e.REJECTED]].tolist()]

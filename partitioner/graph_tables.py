@@ -264,6 +264,19 @@ class GraphTables:
         if self.is_sparse:
             self.lists.reserve(self.scalar(LIST_TAIL) + self.list_room)
 
+    def read_ahead(self, *rows: np.ndarray) -> None:
+        """Have the rows of these vertices in memory soon, and the first edges of their lists, if they may lie on disk.
+
+        What is no row of a vertex is left out.
+        """
+        if not self.edge.memory.may_be_away:
+            return
+        vertices = np.unique(np.concatenate(rows))
+        vertices = vertices[(vertices >= 0) & (vertices < self.scalar(VERTEX_ROWS))]
+        self.vertex.read_ahead(vertices)
+        edges = self.vertex.data[vertices[:, None], (OUT_HEAD, IN_HEAD)]
+        self.edge.read_ahead(edges[edges >= 0])
+
     def live_vertices(self) -> np.ndarray:
         """Rows of all live vertices, ascending."""
         return np.flatnonzero(self.vertex.data[: self.scalar(VERTEX_ROWS), LIVE])

@@ -29,7 +29,8 @@ class Markers:
     the marker before last and replays the journal from there: with few markers it replays much, with many the job
     writes much. A marker is due when one of these is reached since the last one:
 
-    - time: `marker_interval_ms`, or what writing the whole state takes at SWEEP_BYTES_PER_S, if that is longer;
+    - time: `marker_interval_ms`, or what writing the whole state takes at SWEEP_BYTES_PER_S, if that is longer; with a
+      budget of memory also until the pages of the last one are written;
     - bytes journaled: `journal_bytes`, or as many as the whole state has, if those are more;
     - epochs: `marker_epochs_max`.
 
@@ -67,8 +68,10 @@ class Markers:
         interval_ms = max(config.marker_interval_ms, 1e3 * state_bytes / SWEEP_BYTES_PER_S)
         journal_bytes = max(config.journal_bytes, state_bytes)
         self._journal_max = max(self._journal_max, journal_bytes)
+        pager = core.tables.pager
+        waits = pager is not None and pager.sweeps  # in little memory a marker waits for the sweep of the one before
         return (
-            self.since_last_ms(now_ms) >= (_NEARLY_DUE if publishes else 1.0) * interval_ms
+            (self.since_last_ms(now_ms) >= (_NEARLY_DUE if publishes else 1.0) * interval_ms and not waits)
             or self._journal.since_marker >= journal_bytes
             or epoch - self._last_epoch >= config.marker_epochs_max
         )

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from freshet.operators.control import FLUSH, LAST, PUBLISH, REPLAY, control_values
-from freshet.operators.dataflow import STORAGE
+from freshet.operators.dataflow import PARTITIONER, STORAGE
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut import AnyCutLog, refuse_foreign
 from freshet.operators.epochs.cutter import Cutter, Epoch, Markers
@@ -31,10 +31,12 @@ from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.letter_box import NOTED_LATE, OTHER_REASONS, LetterBox, add_reasons, reason_of
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.telemetry.figures import HAS_TS, NOTED_AND_ALL, UNUSUAL_TS, Figures
+from freshet.operators.telemetry.paging import with_paging
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import NO_TS, EventRange, Events
 from freshet.partitioner.times.units import first_unusual
 from freshet.state.codec import Block
+from freshet.state.entries import Entries, SomeEntries, mapping_of
 from freshet.state.sweep import Mutations, Sweeper
 
 SEALED_KEY = "sealed"
@@ -153,18 +155,18 @@ class PartitionerStage:
         """Load what does not depend on keyed state."""
         self.sweeper.preload()
 
-    def restore(self, items: Iterable[tuple[str, bytes]]) -> None:
+    def restore(self, items: Entries) -> None:
         """Load the newest complete cut and the journal.
 
         Raises:
             LostCutError: the cut log misses an epoch that the state needs.
             ForeignStateError: the state is another job's.
         """
-        entries = dict(items)
+        entries = mapping_of(items)
         self.progress = Progress.decode(entries.get(SEALED_KEY), self.log.job)
         self._is_stamped = SEALED_KEY in entries
         own = (JOURNAL_KEYS, SEALED_KEY, MARKERS_KEY)
-        self.epoch = self.sweeper.restore((k, v) for k, v in entries.items() if not k.startswith(own))
+        self.epoch = self.sweeper.restore(SomeEntries(entries, lambda key: not key.startswith(own)))
         self.core.after_restore()
         self._markers.restore(self.progress.since_marker_ms)
         self._cutter.restore(self.epoch)
@@ -266,7 +268,7 @@ class PartitionerStage:
             gauges[UNUSUAL_TS] = self._unusual_ts
         if self.lanes.time is not None:
             gauges[HAS_TS] = int(self.lanes.time.has_ts)
-        return Figures(counts, gauges, dict(progress.reasons))
+        return with_paging(Figures(counts, gauges, dict(progress.reasons)), core.tables.pager, PARTITIONER)
 
     @property
     def memory_bytes(self) -> int:

@@ -58,6 +58,11 @@ class EdgeLists:
             return self.attributes.changes(block, self.out, self.inn)
         return edge_changes(block, self.sources, self.targets, self._edge_value)
 
+    def changed_ends(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of the sources and targets of the edges that an epoch changes, (n,) int32 each."""
+        changes = edge_changes(block, self.sources, self.targets, self._edge_value)
+        return np.concatenate([one[0] for one in changes]), np.concatenate([one[1] for one in changes])
+
     def settle(self) -> None:
         """Have the new attributes of edges, once no message of before is needed any more."""
         if self.attributes is not None:

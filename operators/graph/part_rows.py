@@ -62,6 +62,12 @@ class PartRows:
         self._lists += [table for table in tables if isinstance(table, Lists)]
         self._tables += [table.head if isinstance(table, Lists) else table for table in tables]
 
+    def read_ahead(self, rows: np.ndarray) -> None:
+        """Have these rows of all tables in memory soon, where they may lie on the disk alone."""
+        some = np.unique(rows)
+        for table in self._tables:
+            table.read_ahead(some)
+
     def restore(self) -> None:
         """Have the rows of all tables in the same places, where the tables were restored."""
         for lists in self._lists:

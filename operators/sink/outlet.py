@@ -8,7 +8,6 @@ later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from freshet.operators.stage import Stage
 from freshet.operators.telemetry.level import Level
 from freshet.operators.telemetry.traffic import Traffic, all_traffic
 from freshet.state.codec import Block
+from freshet.state.entries import Entries
 
 BYTES_HELD = 64 << 20
 _FLUSHED = "flushed"  # the entry of keyed state, behind the prefix of a kind where several are returned
@@ -118,7 +118,7 @@ class OutletStage(Stage):
 
     core: Sink | TaskSink
 
-    def restore(self, *items: Iterable[tuple[str, bytes]]) -> None:
+    def restore(self, *items: Entries) -> None:
         """Load the newest complete cut, and the epochs up to which rows were handed over."""
         states = [dict(entries) for entries in items]
         for outlets, entries in zip(self.core.outlets, states, strict=True):

@@ -18,6 +18,7 @@ from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import joint
 from freshet.state.block_columns import POSITIONS, Columns
 from freshet.state.codec import Block
+from freshet.state.memory.pager import Pager
 from freshet.state.sweep import Sweepers
 from freshet.state.table import TableSet
 
@@ -43,6 +44,16 @@ class TaskSink(Core):
     def sweeper(self, images: Sequence[Path | None] | None, epoch: int) -> Sweepers:
         """Return the object that makes the tables of every part durable."""
         return Sweepers([sink.tables for sink in self.sinks], images, epoch)
+
+    def keep_within(self, pager: Pager) -> None:
+        """Have tables of every part in files where the process is short of memory."""
+        for sink in self.sinks:
+            sink.keep_within(pager)
+
+    @property
+    def pager(self) -> Pager | None:
+        """Memory for tables, where that is limited."""
+        return self.sinks[0].pager
 
     def tables_of(self, place: int) -> tuple[TableSet, int]:
         """The tables of the part with this place in the task."""

@@ -13,6 +13,7 @@ from freshet.operators.aggregates.finishing import Finish
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
+from freshet.operators.graph.read_ahead import read_relation_ahead
 from freshet.operators.graph.relation import LayerRelation
 from freshet.operators.graph.routing import Partials
 from freshet.operators.graph.row_kernels import put
@@ -79,6 +80,7 @@ class RelationSynopses:
             targets = NO_SOURCES
         if not self._has_changed and not sources.slots.size and not targets.slots.size:
             return False
+        read_relation_ahead(self.lists, self.store.z, edges, sources.slots)
         of_sources, of_targets = self._columns
         sent = sources if own is not None else _columns_of(sources, of_sources)
         self.store.merge(epoch, edges, sent, own, _columns_of(targets, of_targets))

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from freshet.operators.dataflow import OUTLET, PARSER, STORAGE, TAIL, rank
+from freshet.operators.telemetry.paging import PAGE_FAULTS
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, read_statuses
 
 WINDOW_S = 2.0
 SOURCE, LETTERS = "source", "letters"  # beside OUTLET: places in the flow that are no operators of ours
 # Sums of a place, and the names of their growth a second; a share of time is seconds a second.
-RATES = {"busy_s": "busy", "blocked_s": "blocked", "messages": "messages_per_s", "bytes": "bytes_per_s"}
+RATES = {
+    "busy_s": "busy",
+    "blocked_s": "blocked",
+    "messages": "messages_per_s",
+    "bytes": "bytes_per_s",
+    PAGE_FAULTS: f"{PAGE_FAULTS}_per_s",
+}
 _SHARES = "busy", "blocked"
 
 _NEEDED: dict[str, Any] = {

@@ -13,6 +13,7 @@ from freshet.operators.output_folders import STATUS
 from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import AnyLevel, LevelValues, together
 from freshet.operators.telemetry.load import Loads
+from freshet.operators.telemetry.paging import PAGE_FAULTS
 from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile, read_statuses
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 
@@ -123,7 +124,8 @@ class Profile:
         return {**fields, "memory_bytes": held, "levels": self.all_levels(), **more}
 
     def _own_load(self) -> dict[str, float]:
-        return {"busy_s": self.own_s, "blocked_s": self.emit_s}
+        faults = self.figures.counts.get(PAGE_FAULTS)
+        return {"busy_s": self.own_s, "blocked_s": self.emit_s, **({} if faults is None else {PAGE_FAULTS: faults})}
 
     def _put(self, fields: dict[str, Any]) -> None:
         if _newest.get(self._file.path) is not self:
