@@ -35,6 +35,7 @@ from freshet.operators.stage import Stage
 from freshet.operators.telemetry.profile import Profile, forget_profiles
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 from freshet.operators.warm_up import warm_up
+from freshet.state.entries import SomeEntries
 from freshet.state.sweep import Mutations
 
 QUEUED = 1  # outcomes between two threads; each of a block, which is some epochs
@@ -130,7 +131,8 @@ class LocalRuntime:
     """Runs a bounded job to its end, or until `stop` is called."""
 
     def __init__(self, settings: Settings, chunks: int, state: Path) -> None:
-        keep_freed_memory()
+        if not settings.memory.budget_bytes:
+            keep_freed_memory()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # Whatever is in one process acts as one task: cost follows the change, not the parts.
         settings = replace(settings, tasks=(settings.parts,))
@@ -180,14 +182,14 @@ class LocalRuntime:
                 profile.write_if_changed()
 
     def _run(self, on_progress: Callable[[], None]) -> bool:
-        self._store = SealedStore(self._state)
+        self._store = SealedStore(self._state, self.settings.memory.budget_bytes)
         warm_up(self._config)
         partitioner: PartitionerStage = make_stage(self._config, PARTITIONER, 0)
         assert isinstance(partitioner.log, CutLog)
         partitioner.log.retention = self._commits
-        entries = dict(self._store.items(PARTITIONER))
-        chunk, block = map(int, entries.pop(READ_POSITION, b"0 0").split())
-        partitioner.restore(entries.items())
+        entries = self._store.entries(PARTITIONER)
+        chunk, block = map(int, entries.get(READ_POSITION, b"0 0").split())
+        partitioner.restore(SomeEntries(entries, lambda key: key != READ_POSITION))
         self._under_way.expect(place.number for place in self.flow[SINK].places)
         partitioner.watch(self._under_way)
         stages = self._stages()
@@ -225,7 +227,7 @@ class LocalRuntime:
         for row in self.flow.staged:
             for place in row.places:
                 stage = stages[place] = make_stage(self._config, *place)
-                stage.restore(*(self._store.items(str(Place(row.name, part))) for part in stage.parts))
+                stage.restore(*(self._store.entries(str(Place(row.name, part))) for part in stage.parts))
         return stages
 
     def _segments(self, stages: dict[Place, Stage]) -> list[Callable[[Work], None]]:

@@ -89,7 +89,10 @@ class RuntimeOptions(Options):
         default="rocksdb", description="Backend of the durable state between checkpoints."
     )
     memory_bytes: Annotated[Size | None, Option(RUNTIME, Holds.KEPT)] = Field(
-        default=None, alias="memory", description="Memory for the state backend, such as 2GiB (default: the backend's)."
+        default=None,
+        alias="memory",
+        description="Memory of the job, such as 2GiB. Local: of the process; tables that find no room lie in files "
+        "below --out. Flink: for the state backend of the processes (default: the backend's).",
     )
     flink: Annotated[dict[str, str], Option(RUNTIME, Holds.KEPT, "-D")] = Field(
         default_factory=dict,

@@ -23,10 +23,11 @@ from freshet.operators.dataflow import PARTITIONER, Place
 from freshet.operators.epochs.cut import LostCutError
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.cut_segments import ForeignLogError
-from freshet.operators.live_graph import Entries, LiveState
+from freshet.operators.live_graph import LiveState
 from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.operators.sink.log_proof import last_recorded
+from freshet.state.entries import Entries, SomeEntries
 
 _SAY_EPOCHS = 5_000
 T = TypeVar("T")
@@ -147,7 +148,7 @@ def _from_store(stopped: Stopped, live: LiveState) -> None:
 
     def entries_of(operator: str, part: int) -> Entries:
         name = operator if operator == PARTITIONER else str(Place(operator, part))
-        return ((key, value) for key, value in store.items(name) if key != READ_POSITION)
+        return SomeEntries(store.entries(name), lambda key: key != READ_POSITION)
 
     try:
         live.restore(entries_of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,8 +114,9 @@ def _compute(settings: Settings, graph: Snapshot, work: Path) -> ImageReport:
         if not line.startswith("reading"):  # one a block
             say(line)
 
+    memory = min(available_memory() // 2, settings.memory.budget_bytes or sys.maxsize)
     try:
-        made = write_initial_image(settings, graph.blocks, work, available_memory() // 2, report)
+        made = write_initial_image(settings, graph.blocks, work, memory, report)
     except EmbedError as error:
         raise JobFailed(str(error)) from None
     shutil.rmtree(work, ignore_errors=True)

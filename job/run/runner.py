@@ -23,6 +23,7 @@ from freshet.job.flink.pipeline import Division, division_of, groups_max, parts_
 from freshet.job.folder import layout, run_file
 from freshet.job.lifecycle.ending import spec_of_cluster_job
 from freshet.job.lifecycle.summary import StartUp, complete_epoch, live_remarks, profile, progress
+from freshet.job.local.malloc import give_freed_memory_back
 from freshet.job.machine.kernels import Jobs, are_ready, compile_ahead, progress_line
 from freshet.job.machine.processes import stop_signals
 from freshet.job.options.flink_keys import of_processes, resolve
@@ -68,6 +69,8 @@ def start(plan: JobPlan, clock: StartUp) -> Running:
 def _started(plan: JobPlan, clock: StartUp) -> Running:
     """Begin a job, or go on with one that has stopped."""
     config, out = plan.config, plan.out
+    if config.runtime == "local" and config.memory_bytes is not None:
+        give_freed_memory_back()
     _warm_up(config)
     config, job = resume(config, out, is_over=plan.is_over) if config.resume else (config, prepare(config, out))
     # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshet.job.lifecycle.job_state import RUNNING
+from freshet.job.status.memory import memory_in_words
 from freshet.job.status.report import Report, report
 from freshet.operators.telemetry.figures import NOTED
 
@@ -63,6 +64,7 @@ def page(out: Path, status: Mapping[str, Any]) -> str:
         ("checkpoint", _or_dash(status["checkpoint_age_s"], ",.1f", " s ago")),
         ("shape", f"parts: {_or_dash(status['parts'], ',')}, processes: {status['processes']}"),
         ("rejected", f"{status['rejected']:,}"),
+        *([("memory", memory_in_words(status["memory"]))] if status.get("memory") else []),
     ]
     lines = [f"{name:<11} {text}" for name, text in rows] + reasons
     if noted := [f"{name.replace('_', ' ')} {status[name]:,}" for name in NOTED if status.get(name)]:

@@ -17,11 +17,13 @@ from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.lifecycle.summary import complete_epoch, figures_of, sink_statuses, unlearned, zero_features
 from freshet.job.status.asked_lag import AskedLag
 from freshet.job.status.glance import counted, freshness, rate_now
+from freshet.job.status.memory import memory_of
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.dataflow import OUTLET
 from freshet.operators.parser.letter_box import read_noted, read_reasons
 from freshet.operators.telemetry.figures import NOTED
 from freshet.operators.telemetry.load import LETTERS, SOURCE, layer_loads, read_loads
+from freshet.operators.telemetry.profile import read_figures
 
 Report = dict[str, Any]
 
@@ -70,6 +72,7 @@ def report(out: Path) -> Report:
         "started_ms": run.get("started_ms"),
         "flink": state.flink,
         "servers": _servers(run) if running else [],
+        "memory": memory_of(read_figures(out), operators),
         "layers": layer_loads(operators),
         "operators": operators,
     }
