@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
-
 from freshet.extras import need
 from freshet.job.console import say
 from freshet.job.errors import UsageError
@@ -18,6 +16,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.options.flink_keys import resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import NEWEST
+from freshet.job.run.table_memory import check_memory
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.parser.event_files import EventFileError, list_files
 
@@ -38,35 +37,8 @@ def check_run(config: RunConfig) -> None:
         check_registry(config.registry, config.client_properties)
     if config.flight_port is not None:
         need("serve", "--flight-port")
-    check_memory(config)
-
-
-_OF_PROCESS_MIB = 300  # what a local job takes beside its graph: Python, compiled kernels, buffers
-
-
-def check_memory(config: RunConfig) -> None:
-    """Say what of --memory of a local job can't be kept: too little for the process, or no disk for tables."""
-    if config.runtime != "local" or config.memory_bytes is None:
-        return
-    if config.memory_bytes < 2 * _OF_PROCESS_MIB << 20:
-        say(
-            f"--memory {config.memory_bytes / (1 << 20):,.0f}MiB: the process takes {_OF_PROCESS_MIB} MiB itself; "
-            "if the tables find no room in the rest, the disk limits the job"
-        )
-    if (kind := file_system_of(config.out.absolute())) in _IN_MEMORY:
-        say(
-            f"--memory: --out {config.out} lies in memory ({kind}), and so would tables that find no room: put it on a "
-            "disk"
-        )
-
-
-_IN_MEMORY = "tmpfs", "ramfs"
-
-
-def file_system_of(path: Path) -> str:
-    """Return the kind of the file system that a path lies on, or will lie on; empty where it can't be known."""
-    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
-    return next((mounts[one] for one in (path, *path.parents) if one in mounts), "")
+    if config.runtime == "local" and config.memory_bytes is not None:
+        check_memory(config.memory_bytes, config.out.absolute())
 
 
 def check_services(config: RunConfig) -> None:

@@ -15,9 +15,10 @@ from freshet.job.options.flink_keys import without_secrets
 from freshet.job.options.marks import Holds, Option
 from freshet.job.options.run_config import RunConfig, option_values_of_a_run, that_hold
 from freshet.job.run.outputs import Outputs, outlet_settings
+from freshet.job.run.table_memory import table_memory
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.epochs.config import CutLogConfig
-from freshet.operators.settings import Settings, TableMemory
+from freshet.operators.settings import Settings
 
 BEGUN = "start_from", "ignore_positions"  # options that only the begin of a job uses
 OPENER = "freshet.job.kafka.cut_channel:open_channel"
@@ -40,16 +41,9 @@ def settings_of_run(
         | {
             "cuts": cuts_of_run(parts["cuts"], where, out, by_flink=config.runtime == "flink"),
             "letters": replace(parts["letters"], target=target, record_bytes=outputs.letter_bytes),
-            "memory": table_memory(config, out),
+            "memory": table_memory(config.memory_bytes if config.runtime == "local" else None, out),
         },
     )
-
-
-def table_memory(config: RunConfig, out: Path) -> TableMemory:
-    """Return the memory for tables: of the local runtime, whose process is all that the job has."""
-    if config.memory_bytes is None or config.runtime != "local":
-        return TableMemory()
-    return TableMemory(config.memory_bytes, str(out / layout.TMP))
 
 
 def kept_options(config: RunConfig) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""Memory for the tables of a job in the local runtime, whose process is all that the job has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from freshet.job.console import say
+from freshet.job.folder import layout
+from freshet.operators.settings import TableMemory
+
+_OF_PROCESS_MIB = 300  # what a local job takes beside its graph: Python, compiled kernels, buffers
+_IN_MEMORY = "tmpfs", "ramfs"
+
+
+def table_memory(budget_bytes: int | None, out: Path) -> TableMemory:
+    """Return the memory for tables within --memory; None: no budget."""
+    return TableMemory() if budget_bytes is None else TableMemory(budget_bytes, str(out / layout.TMP))
+
+
+def check_memory(budget_bytes: int, out: Path) -> None:
+    """Say what of --memory can't be kept: too little for the process, or no disk for tables."""
+    if budget_bytes < 2 * _OF_PROCESS_MIB << 20:
+        say(
+            f"--memory {budget_bytes / (1 << 20):,.0f}MiB: the process takes {_OF_PROCESS_MIB} itself; if the tables "
+            "find no room in the rest, the disk limits the job"
+        )
+    if (kind := file_system_of(out)) in _IN_MEMORY:
+        say(f"--memory: --out {out} is in memory ({kind}), and so would tables be that find no room; put it on a disk")
+
+
+def file_system_of(path: Path) -> str:
+    """Return the kind of the file system that a path lies on, or will lie on; empty where it can't be known."""
+    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    return next((mounts[one] for one in (path, *path.parents) if one in mounts), "")
