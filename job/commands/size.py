@@ -21,7 +21,15 @@ def size(
         list[str], typer.Option(metavar="N|RELATION=N", help="Live edges, of each relation.", show_default=False)
     ],
     layers: LayersFlag = None,
-    parts: Annotated[int, typer.Option(min=1, max=1024, help="--parts of the job.")] = 1,
+    parts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="--parts of the job (default: 1, with --machines one for each task of a layer).",
+            show_default=False,
+        ),
+    ] = None,
     id_type: Annotated[IdType, typer.Option(help="Kind of vertex ids; strings are taken as 16 bytes long.")] = "int",
     undirected: Annotated[bool, typer.Option("--undirected", help="Every edge is mirrored.")] = False,
     edge_key: Annotated[
@@ -29,6 +37,43 @@ def size(
         typer.Option(
             help="Kind of the keys of edges, where the job has --edge-key or its snapshot a column key; strings are "
             "taken as 16 bytes long.",
+            show_default=False,
+        ),
+    ] = None,
+    machines: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also say what each of N machines takes and sends, and which limits come first.",
+            show_default=False,
+        ),
+    ] = None,
+    pipeline: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="With --machines: --pipeline of the job, as in run.", show_default=False),
+    ] = None,
+    events_per_s: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="With --machines: changes of edges (default: 1000).", show_default=False),
+    ] = None,
+    replicas: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            help="With --machines: rows of a vertex over all parts, as scripts/tools/partition.py finds them (default: "
+            "those of edges between ends at random, which no graph exceeds by much).",
+            show_default=False,
+        ),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="With --machines: bytes/s of a disk (default: 500MB).", show_default=False),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="With --machines: bytes/s of a machine's network (default: 1250MB).",
             show_default=False,
         ),
     ] = None,
@@ -44,11 +89,17 @@ def size(
     are given as a number alone are dealt evenly to all relations. Change log and server are those of all returned
     kinds.
 
+    With --machines the operators run as on N machines with one process each, divided as --parallelism N divides them,
+    and what they send each other is counted while edges are deleted and added: bytes by layer, memory and state of each
+    machine, time of a checkpoint and of a recovery, and the limits, the nearest first (docs/design/scale.md).
+
     [bold]Examples[/bold]
 
     [cyan]freshet size M --vertices 1000000 --edges 12000000[/cyan]
 
     [cyan]freshet size M --vertices 1000000 --edges 12000000 --parts 4 --json[/cyan]
+
+    [cyan]freshet size M --vertices 111000000 --edges 1600000000 --machines 16 --events-per-s 100000[/cyan]
 
     [cyan]freshet size M --vertices user=1000000 --vertices item=50000 --edges buys=8000000 --edges user,rates,item=9000
     [/cyan]
@@ -56,14 +107,24 @@ def size(
     from freshet.job.run.preflight import check_model
     from freshet.job.size.counts import graph_size
     from freshet.job.size.estimate import estimate, page
+    from freshet.job.size.machines import division, rates_of
+    from freshet.job.size.machines_page import page_of
+    from freshet.job.size.on_machines import on_machines
     from freshet.operators.factory import load_plan
 
     check_model(model)
     take_layers(layers)
-    plan = load_plan(str(model.absolute()))
+    plan, folder = load_plan(str(model.absolute())), model.absolute()
+    rates = rates_of(
+        machines, events_per_s=events_per_s, disk=disk, network=network, replicas=replicas, pipeline=pipeline
+    )
+    divided = None if machines is None else division(machines, len(plan.layers), parts or 0, pipeline)
+    parts = parts or (1 if divided is None else divided[1])
     shape = graph_size(plan, vertices, edges, parts, id_type, undirected=undirected, edge_keys=edge_key or "")
-    found = estimate(model.absolute(), shape)
+    found = estimate(folder, shape)
+    cluster = None if divided is None else on_machines(folder, plan, shape, divided, rates, replicas)
     if as_json:
-        print(orjson.dumps(found.as_json()).decode(), flush=True)
+        more = {} if cluster is None else {"machines": cluster.as_json()}
+        print(orjson.dumps(found.as_json() | more).decode(), flush=True)
     else:
-        print(page(found), flush=True)
+        print(page(found), *(() if cluster is None else ("", page_of(cluster, rates))), sep="\n", flush=True)

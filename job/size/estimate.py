@@ -19,7 +19,7 @@ _MIB = 1 << 20
 PROCESS_BYTES = 250 * _MIB  # Python with its libraries and compiled kernels, measured
 _ROW_BYTES = 9.0  # of the change log beside the embedding: id and whether it is deleted; the epoch is a dictionary's
 _JOURNAL_BYTES = 64 * _MIB  # as much input lies between two markers at least, if it comes that fast
-_ROWS_BYTES = 5 * 64 * _MIB  # of a part: change-log files until they are written, and one as it is written
+ROWS_BYTES = 5 * 64 * _MIB  # of a part: change-log files until they are written, and one as it is written
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
         operators={name: int(one.memory) for name, one in held.items()},
         tables=int(sum(one.memory for one in held.values())),
         process=PROCESS_BYTES,
-        buffers=int(min(_ROWS_BYTES * shape.parts * len(returned), change_log) + INBOX_BYTES * len(held)),
+        buffers=int(min(ROWS_BYTES * shape.parts * len(returned), change_log) + INBOX_BYTES * len(held)),
         server=sum(one.nbytes for one in served),
         change_log=int(change_log),
         change_log_per_million_rows=int(change_log * 1e6 / sum(sizes)),

@@ -19,6 +19,7 @@ from freshet.operators.control import control_values
 from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
 from freshet.operators.factory import load_plan, open_network
 from freshet.operators.graph.rules import graph_rules
+from freshet.operators.network import Network
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.config import PartitionerConfig
@@ -61,10 +62,10 @@ class GraphSize(NamedTuple):
 
 def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
     """Return what each operator of a job holds, over all parts, in the order of the dataflow."""
-    halvings = _halvings(load_plan(str(model)), shape)
-    tables, index_bytes = tables_of(model, _smaller(shape, halvings))
+    halvings = halvings_of(load_plan(str(model)), shape)
+    tables, index_bytes = tables_of(model, smaller(shape, halvings))
     beside = {PARTITIONER: index_bytes}
-    return {name: _held(found, beside.get(name, 0), 1 << halvings) for name, found in tables.items()}
+    return {name: held_of(found, beside.get(name, 0), 1 << halvings) for name, found in tables.items()}
 
 
 def tables_of(model: Path, shape: GraphSize) -> tuple[dict[str, TableSet], int]:
@@ -75,18 +76,23 @@ def tables_of(model: Path, shape: GraphSize) -> tuple[dict[str, TableSet], int]:
     settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,), partitioning=partitioning)
     core = Partitioner(shape.parts, plan.features, partitioning, TaskParts.dealt(shape.parts, 1))
     network = open_network(settings, plan, sinks=False)
-    for epoch, events in enumerate(_epochs(plan, shape), 1):
-        change = core.partition(events)
-        ctl = control_values(events=len(events), vertices=core.vertices)
-        messages = (Message(STORAGE, k, epoch, block) for k, block in enumerate(core.split(change, ctl, epoch)))
-        network.run(Place(PARTITIONER, 0), messages)
+    for epoch, events in enumerate(epochs_of(plan, shape), 1):
+        take(core, network, events, epoch)
     found = {PARTITIONER: core.tables}
     found |= {place.operator: stage.core.tables for place, stage in network.stages.items()}
     network.close()
     return found, core.index_bytes
 
 
-def _halvings(plan: AnyPlan, shape: GraphSize) -> int:
+def take(core: Partitioner, network: Network, events: Events, epoch: int) -> None:
+    """Have an epoch go through the operators."""
+    change = core.partition(events)
+    ctl = control_values(events=len(events), vertices=core.vertices)
+    messages = (Message(STORAGE, k, epoch, block) for k, block in enumerate(core.split(change, ctl, epoch)))
+    network.run(Place(PARTITIONER, 0), messages)
+
+
+def halvings_of(plan: AnyPlan, shape: GraphSize) -> int:
     """Return by which power of two the graph is to be divided."""
     edges = sum(shape.edges) * (1 + shape.undirected)
     if plan.features.kinds is not None:
@@ -96,12 +102,14 @@ def _halvings(plan: AnyPlan, shape: GraphSize) -> int:
     return int(np.ceil(np.log2(most)))
 
 
-def _smaller(shape: GraphSize, halvings: int) -> GraphSize:
+def smaller(shape: GraphSize, halvings: int) -> GraphSize:
+    """Return the graph divided that often."""
     vertices = tuple(max(n >> halvings, min(n, _KIND_MIN)) for n in shape.vertices)
     return shape._replace(vertices=vertices, edges=tuple(m >> halvings for m in shape.edges))
 
 
-def _held(tables: TableSet, beside: int, larger: int) -> OperatorBytes:
+def held_of(tables: TableSet, beside: int, larger: int) -> OperatorBytes:
+    """Return the bytes of these tables, and of what is beside them, in a graph that is larger that many times."""
     used = sum(map(used_bytes, tables))
     one_part = all(table.parts == 1 for table in tables)
     memory = _GROWN * used if one_part else sum(table.nbytes for table in tables)
@@ -115,7 +123,7 @@ def used_bytes(table: Table) -> int:
     return whole if table.fill else min(whole, int(table.part_rows.sum()) * row)
 
 
-def _epochs(plan: AnyPlan, shape: GraphSize) -> Iterator[Events]:
+def epochs_of(plan: AnyPlan, shape: GraphSize) -> Iterator[Events]:
     """Yield the graph as events: vertices with features, and edges between them, an equal share an epoch."""
     rng = np.random.default_rng(7)
     names = [rng.permutation(n).astype(np.int64) for n in shape.vertices]  # ids come in any order

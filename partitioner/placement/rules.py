@@ -119,7 +119,7 @@ def _master_locality(g: GraphView, src: int, dst: int) -> None:
 
 
 @inner
-def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> int:
+def _hdrf(g: GraphView, src: int, dst: int, rule: Rule) -> np.int64:
     """The part with the highest score.
 
     Of the parts where neither end has a row, only the one with the lowest load can have it.
@@ -175,7 +175,7 @@ def needs_hdrf(g: GraphView, dst: int, rule: Rule) -> bool:
 
 
 @inner
-def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> int:
+def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> np.int64:
     """The part of a new edge; masters its ends where they have none."""
     parts, vertex = g.parts, g.vertex.data
     if rule.strategy == HDRF:
@@ -185,7 +185,7 @@ def _choose(g: GraphView, src: int, dst: int, rule: Rule) -> int:
                 _set_master(parts, vertex, end, part)
         return part
     give_masters(g, src, dst, rule)
-    return _hdrf(g, src, dst, rule) if needs_hdrf(g, dst, rule) else vertex[dst, t.MASTER]
+    return _hdrf(g, src, dst, rule) if needs_hdrf(g, dst, rule) else np.int64(vertex[dst, t.MASTER])
 
 
 @inner
