@@ -11,6 +11,61 @@ import typer
 from freshet.job.options.input_options import IdType
 from freshet.job.options.layers import LayersFlag, take_layers
 
+MachinesFlag = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Also say what each of N machines takes and sends, and which limits come first.",
+        show_default=False,
+    ),
+]
+PipelineFlag = Annotated[
+    int | None,
+    typer.Option(metavar="K", help="With --machines: --pipeline of the job, as in run.", show_default=False),
+]
+RateFlag = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="With --machines: changes of edges (default: 1000).", show_default=False),
+]
+ReplicasFlag = Annotated[
+    float | None,
+    typer.Option(
+        metavar="R",
+        help="With --machines: rows of a vertex over all parts, as scripts/tools/partition.py finds them (default: "
+        "those of edges between ends at random, which no graph exceeds by much).",
+        show_default=False,
+    ),
+]
+DiskFlag = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="With --machines: bytes/s of a disk (default: 500MB).", show_default=False),
+]
+NetworkFlag = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="With --machines: bytes/s of a machine's network (default: 1250MB).",
+        show_default=False,
+    ),
+]
+PartsFlag = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1024,
+        help="--parts of the job (default: 1, with --machines one for each task of a layer).",
+        show_default=False,
+    ),
+]
+EdgeKeyFlag = Annotated[
+    IdType | None,
+    typer.Option(
+        help="Kind of the keys of edges, where the job has --edge-key or its snapshot a column key; strings are "
+        "taken as 16 bytes long.",
+        show_default=False,
+    ),
+]
+
 
 def size(
     model: Annotated[Path, typer.Argument(metavar="M", help="Model folder.", show_default=False)],
@@ -21,62 +76,16 @@ def size(
         list[str], typer.Option(metavar="N|RELATION=N", help="Live edges, of each relation.", show_default=False)
     ],
     layers: LayersFlag = None,
-    parts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1024,
-            help="--parts of the job (default: 1, with --machines one for each task of a layer).",
-            show_default=False,
-        ),
-    ] = None,
+    parts: PartsFlag = None,
     id_type: Annotated[IdType, typer.Option(help="Kind of vertex ids; strings are taken as 16 bytes long.")] = "int",
     undirected: Annotated[bool, typer.Option("--undirected", help="Every edge is mirrored.")] = False,
-    edge_key: Annotated[
-        IdType | None,
-        typer.Option(
-            help="Kind of the keys of edges, where the job has --edge-key or its snapshot a column key; strings are "
-            "taken as 16 bytes long.",
-            show_default=False,
-        ),
-    ] = None,
-    machines: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Also say what each of N machines takes and sends, and which limits come first.",
-            show_default=False,
-        ),
-    ] = None,
-    pipeline: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="With --machines: --pipeline of the job, as in run.", show_default=False),
-    ] = None,
-    events_per_s: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="With --machines: changes of edges (default: 1000).", show_default=False),
-    ] = None,
-    replicas: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R",
-            help="With --machines: rows of a vertex over all parts, as scripts/tools/partition.py finds them (default: "
-            "those of edges between ends at random, which no graph exceeds by much).",
-            show_default=False,
-        ),
-    ] = None,
-    disk: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="With --machines: bytes/s of a disk (default: 500MB).", show_default=False),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="With --machines: bytes/s of a machine's network (default: 1250MB).",
-            show_default=False,
-        ),
-    ] = None,
+    edge_key: EdgeKeyFlag = None,
+    machines: MachinesFlag = None,
+    pipeline: PipelineFlag = None,
+    events_per_s: RateFlag = None,
+    replicas: ReplicasFlag = None,
+    disk: DiskFlag = None,
+    network: NetworkFlag = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line.")] = False,
 ) -> None:
     """Estimate the memory and disk of a job by the size of its graph.

@@ -1,4 +1,4 @@
-"""What each machine of a job takes and sends, and the limits that are met first."""
+"""Memory, messages and processor time of each machine of a job, and the limits that are met first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import SUBTASKS_MAX, OperatorGroups, pipeline_of
 from freshet.job.size.estimate import PROCESS_BYTES, ROWS_BYTES
 from freshet.job.size.miniature import GraphSize, OperatorBytes
-from freshet.job.size.traffic import Link, Traffic
+from freshet.job.size.traffic import Link, MeasuredJob
 from freshet.job.units import parse_size
 from freshet.operators.dataflow import PARTITIONER, SINK, Place
 from freshet.operators.inbox import INBOX_BYTES
@@ -24,7 +24,7 @@ KEPT = 2  # checkpoints
 
 @dataclass(frozen=True)
 class Rates:
-    """What comes in and what machines can do. Units: events_per_s 1/s; disk, network (of a machine) bytes/s."""
+    """Rates of the input and of machines. Units: events_per_s 1/s; disk, network (of a machine) bytes/s."""
 
     events_per_s: float = 1000.0
     epoch_events: int = 1000
@@ -72,7 +72,7 @@ def _size(option: str, text: str | None) -> int | None:
 
 
 class Limit(NamedTuple):
-    """Something that a job can use up: `share` of it is used; it is met at so many events/s, vertices or edges."""
+    """Something that a job can use up: `share` is the used share, and `met_at` events/s, vertices or edges."""
 
     name: str
     share: float
@@ -146,7 +146,7 @@ def division(machines: int, layers: int, parts: int, pipeline: int | None = None
     return groups, tasks
 
 
-def with_replicas(found: Traffic, sole: dict[str, OperatorBytes], replicas: float) -> Traffic:
+def with_replicas(found: MeasuredJob, sole: dict[str, OperatorBytes], replicas: float) -> MeasuredJob:
     """Return the traffic and memory of a graph whose vertices have that many rows, as the placer has found.
 
     `sole` is what operators hold with one part. What several parts add to it, and rows that go to other tasks, are
@@ -166,10 +166,10 @@ def with_replicas(found: Traffic, sole: dict[str, OperatorBytes], replicas: floa
         )
         scaled[place] = OperatorBytes(held.memory * share, held.state * share)
     event = {link: size * (more if _between_replicas(link) else 1.0) for link, size in found.event.items()}
-    return Traffic(scaled, event, found.epoch, found.event_s, found.epoch_s, replicas)
+    return MeasuredJob(scaled, event, found.epoch, found.event_s, found.epoch_s, replicas)
 
 
-def cluster_of(found: Traffic, shape: GraphSize, layers: int, groups: int, tasks: int, rates: Rates) -> Cluster:
+def cluster_of(found: MeasuredJob, shape: GraphSize, layers: int, groups: int, tasks: int, rates: Rates) -> Cluster:
     """Return what the machines of a job take: machine `group * tasks + k` has task k of the group's operators."""
     epochs = rates.events_per_s / rates.epoch_events
     ordered = OperatorGroups(layers, groups)

@@ -78,8 +78,8 @@ class CountingNetwork(Network):
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """What a job of some tasks for each layer holds and sends.
+class MeasuredJob:
+    """Memory and messages of a job with some tasks for each layer.
 
     `held` are the bytes of each operator's task in the whole graph. `event` and `epoch` are bytes by link of an event
     that changes an edge, and of an epoch beside its events; `event_s` and `epoch_s` seconds of processor time by
@@ -94,7 +94,7 @@ class Traffic:
     replicas: float
 
 
-def traffic_of(model: Path, shape: GraphSize, tasks: int) -> Traffic:
+def traffic_of(model: Path, shape: GraphSize, tasks: int) -> MeasuredJob:
     """Measure a job whose parts are dealt to that many tasks of each layer; at most one for each part."""
     plan = load_plan(str(model))
     halvings = halvings_of(plan, shape)
@@ -119,7 +119,7 @@ def traffic_of(model: Path, shape: GraphSize, tasks: int) -> Traffic:
     many = _of_events(core, network, _changes(last, _EVENTS), empty)
     merged = sum(few[0].values()) / max(1.0, sum(many[0].values()))  # rows that large epochs change once for twice
     network.close()
-    return Traffic(
+    return MeasuredJob(
         held,
         few[0],
         {link: size / _EMPTY for link, size in empty[0].items()},

@@ -12,7 +12,7 @@ from freshet.job.flink.pipeline import OperatorGroups
 from freshet.job.size.estimate import PROCESS_BYTES, ROWS_BYTES
 from freshet.job.size.machines import Rates, cluster_of, division, with_replicas
 from freshet.job.size.miniature import GraphSize, OperatorBytes, operators_of
-from freshet.job.size.traffic import Link, Traffic, traffic_of
+from freshet.job.size.traffic import Link, MeasuredJob, traffic_of
 from freshet.operators.dataflow import Place
 from freshet.operators.inbox import INBOX_BYTES
 from tests.unit.test_imports import ROOT
@@ -21,7 +21,7 @@ MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
 OPERATORS = "partitioner", "storage0", "storage1"
 
 
-def made_up(tasks: int) -> Traffic:
+def made_up(tasks: int) -> MeasuredJob:
     """A job of one layer, each number of which is another."""
     held = {
         Place(name, k): OperatorBytes(1000.0 * n + k, 100.0 * n + k)
@@ -33,7 +33,7 @@ def made_up(tasks: int) -> Traffic:
     event = {Link(*pair, beside): 10.0 * n + beside for n, pair in enumerate(pairs, 1) for beside in (False, True)}
     epoch = {link: 100.0 * size for link, size in event.items()}
     seconds = {name: 1e-6 * n for n, name in enumerate(OPERATORS, 1)}
-    return Traffic(held, event, epoch, seconds, {name: 1e-3 * one for name, one in seconds.items()}, 2.0)
+    return MeasuredJob(held, event, epoch, seconds, {name: 1e-3 * one for name, one in seconds.items()}, 2.0)
 
 
 @pytest.mark.parametrize(("groups", "tasks"), [(1, 1), (1, 3), (2, 1), (3, 2)])
