@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any, NotRequired
+from types import UnionType
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -198,10 +201,17 @@ def _options(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_option(name: str, value: Any) -> None:
     try:
-        as_kind(value, RunConfig.model_fields[name].annotation or object)
+        as_kind(value, _kept_kind(RunConfig.model_fields[name].annotation or object))
     except ValueError as error:
         msg = f"options.{name}: {error}"
         raise ValueError(msg) from None
+
+
+def _kept_kind(kind: Any) -> Any:
+    """Return the kind of a value that was read: 2147483648, where people write 2GiB."""
+    if get_origin(kind) is Annotated:
+        return _kept_kind(get_args(kind)[0])
+    return reduce(or_, map(_kept_kind, get_args(kind))) if get_origin(kind) in (Union, UnionType) else kind
 
 
 def _content(out: Path) -> dict[str, Any] | None:

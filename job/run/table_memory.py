@@ -8,6 +8,7 @@ import psutil
 
 from freshet.job.console import say
 from freshet.job.folder import layout
+from freshet.job.units import format_size
 from freshet.operators.settings import TableMemory
 
 _OF_PROCESS_MIB = 300  # what a local job takes beside its graph: Python, compiled kernels, buffers
@@ -23,7 +24,7 @@ def check_memory(budget_bytes: int, out: Path) -> None:
     """Say what of --memory can't be kept: too little for the process, or no disk for tables."""
     if budget_bytes < 2 * _OF_PROCESS_MIB << 20:
         say(
-            f"--memory {budget_bytes / (1 << 20):,.0f}MiB: the process takes {_OF_PROCESS_MIB} itself; if the tables "
+            f"--memory {format_size(budget_bytes)}: the process itself takes about {_OF_PROCESS_MIB}MiB; where tables "
             "find no room in the rest, the disk limits the job"
         )
     if (kind := file_system_of(out)) in _IN_MEMORY:

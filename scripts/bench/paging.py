@@ -77,14 +77,11 @@ def write_events(path: Path, vertices: int, events: int, stream: str) -> None:
     pq.write_table(pa.table({"op": pa.repeat(pa.scalar("add_edge"), events), "src": src, "dst": dst}), path)
 
 
-def start(work: Path, out: Path, memory: str, *, resumes: bool) -> subprocess.Popen[bytes]:
+def start(work: Path, out: Path, memory: str) -> subprocess.Popen[bytes]:
     """Start a job, or go on with it."""
-    command = [FRESHET, "run", "--out", out, "--runtime", "local", *(["--memory", memory] if memory else [])]
-    if resumes:
-        command += ["--resume", "latest"]
-    else:
-        command += ["--model", work / "M", "--snapshot", work / "S2", "--events", work / "stream.parquet"]
-        command += ["--epoch-events", 1000]
+    command = [FRESHET, "run", "--model", work / "M", "--snapshot", work / "S2", "--events", work / "stream.parquet"]
+    command += ["--out", out, "--runtime", "local", "--epoch-events", 1000, "--resume", "auto"]
+    command += ["--memory", memory] if memory else []
     with (work / "run.log").open("wb") as log:
         return subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=log)
 
@@ -92,7 +89,7 @@ def start(work: Path, out: Path, memory: str, *, resumes: bool) -> subprocess.Po
 def run(work: Path, out: Path, memory: str) -> dict[str, Any]:
     """A job from its begin to its end."""
     shutil.rmtree(out, ignore_errors=True)
-    began, job = time.perf_counter(), start(work, out, memory, resumes=False)
+    began, job = time.perf_counter(), start(work, out, memory)
     held, first, before = Held(job.pid), 0.0, Figures(out)
     while job.poll() is None and time.perf_counter() - began < DEADLINE_S:
         if not first and (before := Figures(out)).epochs > 0:
@@ -117,7 +114,7 @@ def run_killed(work: Path, out: Path, memory: str, kills: int, seconds: float, s
     shutil.rmtree(out, ignore_errors=True)
     rng, killed, attempts = random.Random(seed), 0, 0
     while True:
-        job = start(work, out, memory, resumes=attempts > 0 and (out / "run.json").exists())
+        job = start(work, out, memory)
         attempts += 1
         try:
             code = job.wait(rng.uniform(2.0, 2.0 * seconds / kills) + 5.0 if killed < kills else DEADLINE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.folder.job_file import SavedJob, job_of_state, paths_of
 from freshet.job.kafka.topic_specs import TopicInput
+from freshet.job.options.run_config import RunConfig
+from freshet.job.run.settings import kept_options
 from freshet.operators.epochs.config import CutLogConfig
 from freshet.operators.factory import load_plan
 from freshet.operators.settings import Settings
@@ -38,6 +41,19 @@ def saved_in(out: Path, model: Path) -> SavedJob:
 def test_a_job_is_read_as_it_was_written(tmp_path: Path, model: Path) -> None:
     assert SavedJob.read(tmp_path / "out") is None
     assert SavedJob.read(tmp_path / "out") != saved_in(tmp_path / "out", model) == SavedJob.read(tmp_path / "out")
+
+
+def test_options_with_units_are_kept_as_numbers(tmp_path: Path, model: Path) -> None:
+    """What people write as 2GiB or 10s is read again as what it was, be it given or not."""
+    given = {"memory": "2GiB", "tail": "64MiB", "epoch_ms": 20, "checkpoint_interval": "5s", "readers": 3}
+    for options in ({}, given):
+        config = RunConfig.model_validate({"model": model, "events": ["e.jsonl"], "out": tmp_path / "out", **options})
+        kept = kept_options(config)
+        replace(saved_in(tmp_path / "out", model), options=kept).write(tmp_path / "out")
+        read = SavedJob.read(tmp_path / "out")
+        assert read is not None
+        assert dict(read.options) == kept
+    assert (kept["memory_bytes"], kept["tail_bytes"], kept["readers"]) == (2 << 30, 64 << 20, 3)
 
 
 def test_paths_are_those_of_today(tmp_path: Path, model: Path) -> None:
