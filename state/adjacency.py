@@ -16,7 +16,8 @@ Entries are slots of their part: of the same rows, or of the rows of the lists a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import is_not
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -308,6 +309,8 @@ class Lists:
         self._index = list_index.no_index()
         self._far = self.head
         self._stand_in: tuple[View, View] | None = None
+        self._view: ListsView | None = None
+        self._view_of: tuple[Any, ...] = ()
 
     def end_at(self, others: Lists) -> None:
         """Have entries be slots of the rows of these lists, where both ends of an edge stand in tables of their own."""
@@ -357,6 +360,13 @@ class Lists:
     def view(self) -> ListsView:
         """The lists as kernels see them."""
         weight = self._no_weights() if self.weight is None else self.weight.view
+        # of views that are made again when they are stale, by which it is seen whether this one is
+        of = self.head.view, self.pool.view, weight, self.free.view, self._far.view, self._index
+        if self._view is None or any(map(is_not, of, self._view_of)):
+            self._view, self._view_of = self._make_view(weight), of
+        return self._view
+
+    def _make_view(self, weight: View) -> ListsView:
         room = min(pool.stride for pool in self.pools)  # after a restore the two may have grown differently
         return ListsView(
             self.head.view,

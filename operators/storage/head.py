@@ -21,6 +21,7 @@ from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
+_NO_KEYS = np.empty(0, np.int64)
 
 
 class Handed(NamedTuple):
@@ -175,12 +176,14 @@ def _with_masters(
 
 def published_columns(owner: Owner, changed: Changed, topology: Block | None) -> list[Columns]:
     """Return the embeddings for each task of the Sink; with the topology also deletions, and ids of new vertices."""
-    tasks = owner.to
-    slots, x, begins, ends = _dealt(owner, changed)
-    assert begins is not None and ends is not None
+    tasks, dead = owner.to, _NO_KEYS if topology is None else topology.get("d_key")
+    slots, x, begins, ends = changed if tasks.parts == 1 else _dealt(owner, changed)
     keys = np.empty(slots.size, np.int64)
     pick(owner.masters.key.data, slots, keys)
-    dead = np.empty(0, np.int64) if topology is None else topology.get("d_key")
+    if tasks.parts == 1:
+        names = {} if topology is None else names_of(topology, tasks.parts_of[0], 1)
+        return [names | {"key": keys, "row": x, "del_key": dead}]
+    assert begins is not None and ends is not None
     gone_ends = np.zeros(tasks.parts + 1, np.int64)
     if dead.size:
         gone, gone_ends = in_groups(dead % tasks.parts, tasks.parts)
@@ -214,8 +217,6 @@ def _dealt(owner: Owner, changed: Changed) -> Changed:
             return changed
         ends = np.cumsum(counts)
         rows = np.arange(ends[-1]) + np.repeat(changed.begins - ends + counts, counts)
-    elif parts == 1:
-        return changed._replace(begins=np.zeros(1, np.int64), ends=np.array([slots.size]))
     else:
         group, begins = np.empty(slots.size, np.int16), np.zeros(parts, np.int64)
         deal(slots, owner.masters.key.data, group, begins)

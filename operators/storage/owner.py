@@ -88,7 +88,9 @@ class Owner:
 
     def choose(self, epoch: int, candidates: list[np.ndarray]) -> np.ndarray:
         """Choose the slots, each once and in order, whose vertex this operator owns."""
-        slots, flags = np.concatenate(candidates), self.masters.flags.data
+        (slots, *others), flags = candidates, self.masters.flags.data
+        if others or not slots.flags.writeable:  # the kernel is compiled for those alone
+            slots = np.concatenate(candidates)
         if self._stamp.size < flags.size:
             self._stamp = np.zeros(flags.size, np.int64)
         chosen = np.empty(slots.size, np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import is_
 
 import numpy as np
 
@@ -51,25 +52,26 @@ class SumStore:
         self._scratch = synopses.make_scratch(relation.message_width, relation.edge.weighted)
         self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
         self._touched = self._again = _NO_SLOTS
+        self._view: synopses.Synopses | None = None
         self.recomputed = 0
         self._scrubbed = np.zeros(3, np.float64)  # see synopses.scrub
 
     def _views(self) -> synopses.Synopses:
+        of = self.z.view, self.s.view, self.note.view, self.lists.out.view, self.lists.inn.view
+        if self._view is not None and all(map(is_, of, self._view)):  # none of them is stale
+            return self._view
         rows = len(self.s.data)
         if self._touched.size < rows:
             self._touched, self._again = np.empty(rows, np.int32), np.empty(rows, np.int32)
-        return synopses.Synopses(
-            self.z.view,
-            self.s.view,
-            self.note.view,
-            self.lists.out.view,
-            self.lists.inn.view,
+        self._view = synopses.Synopses(
+            *of,
             self._touched,
             self._counter,
             self._scratch,
             self._relation.edge.weighted,
             self._relation.edge.skip_loops,
         )
+        return self._view
 
     def merge(
         self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
