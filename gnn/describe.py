@@ -31,6 +31,7 @@ from freshet.gnn.model import Model
 from freshet.gnn.plan import Plan, compile_plan
 
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
+PRINT_BYTES = 32  # in place of a row that can be made again
 
 
 def describe_data(folder: str | Path) -> dict[str, Any]:
@@ -167,7 +168,7 @@ def _layer_data(number: int, spec: tuple[Conv, list[AnyLayer], list[AnyLayer]], 
     message, synopsis, out = (
         4 * layer.message_width,
         layer.synopsis.state_bytes(layer.message_width),
-        4 * layer.out_width,
+        PRINT_BYTES if layer.epilogue is not None and layer.epilogue.makes_again else 4 * layer.out_width,
     )
     return {
         "layer": number,

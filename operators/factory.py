@@ -163,9 +163,8 @@ def make_core(settings: Settings, plan: AnyPlan, row: Operator, task: int) -> Co
     if row.layer == 0:
         return FeatureStorage(task, tasks, plan.features, layers[0], receivers, plan.learned)
     following = layers[row.layer] if row.layer < len(layers) else None
-    shape = LayerShape(
-        task, tasks, row.layer, layers[row.layer - 1], following, receivers, bool(settings.partitioning.edge_keys)
-    )
+    is_keyed, seed = bool(settings.partitioning.edge_keys), settings.partitioning.hash_seed
+    shape = LayerShape(task, tasks, row.layer, layers[row.layer - 1], following, receivers, is_keyed, seed)
     return LayerTail(shape) if row.kind == TAIL else LayerStorage(shape)
 
 

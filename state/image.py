@@ -215,7 +215,12 @@ def load_images(tables: TableSet, folders: Mapping[int, Path]) -> list[int]:
         DamagedFileError: files that do not fit their manifest.
     """
     manifests = {part: _read_manifest(folder, tables) for part, folder in folders.items()}
-    stored = {table.name: {p: _Stored.of(table, folders[p], one) for p, one in manifests.items()} for table in tables}
+    stored = {
+        table.name: {
+            p: _Stored.of(table, folders[p], one) for p, one in manifests.items() if table.name in one["tables"]
+        }
+        for table in tables
+    }
     in_use = sum(_in_use(table, stored[table.name]) for table in tables)
     of_job = _bytes_beside(folders.values()) if in_use >= _MAPPED_BYTES or tables.pager is not None else 0
     if tables.pager is not None:
@@ -251,7 +256,7 @@ def _read_manifest(folder: Path, tables: TableSet) -> dict[str, Any]:
 def refusal_of(names: Iterable[str], tables: TableSet) -> str:
     """Return why an image of tables with these names cannot be read into `tables`; empty if it can."""
     stored, here = sorted(names), sorted(table.name for table in tables)
-    if stored == here:
+    if sorted({name for one in stored for name in tables.replaced.get(one, (one,))}) == here:
         return ""
     return (
         f"has tables {stored}, the operator has {here}: another version of Freshet wrote it (earlier ones had a column "

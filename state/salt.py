@@ -28,14 +28,20 @@ class Salt(NamedTuple):
     second: np.uint64  # odd
 
 
-def make_salt(seed: int) -> Salt:
-    """The salt of a seed."""
+def draw_words(seed: int, many: int) -> list[int]:
+    """Return the first numbers of 64 bits that a seed gives, by SplitMix64."""
     words = []
-    for k in range(1, 4):  # SplitMix64
+    for k in range(1, many + 1):
         z = (seed + k * 0x9E3779B97F4A7C15) & _WORD
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _WORD
         words.append(z ^ (z >> 31))
+    return words
+
+
+def make_salt(seed: int) -> Salt:
+    """The salt of a seed."""
+    words = draw_words(seed, 3)
     return Salt(np.uint64(words[0]), np.uint64(words[1] | 1), np.uint64(words[2] | 1))
 
 

@@ -64,6 +64,10 @@ class _Part:
         self._owing: list[Table] = []  # the next one is the last
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
+        self._replaced: tuple[int, list[str]] = (
+            0,
+            [],
+        )  # entries of tables of earlier versions, and the marker they go at
 
     def read(self, items: Entries) -> str:
         """Take the entries of a restore; what they are, in words."""
@@ -74,6 +78,8 @@ class _Part:
             self.stamped = True
         metas = sorted(int(key.split("@")[1]) for key in entries if key.startswith(f"{_META}@"))
         self.marker = max(metas[-1] - 1, 0) if metas else 0
+        left_out = self.tables.replaced
+        self._replaced = self.marker + 2, [key for key in entries if key.rpartition("/")[0] in left_out]
         if not metas:
             return "a state before its first marker" if entries else "no state"
         before = f", after one at epoch {self.meta['epoch']}" if self.marker else ""
@@ -90,9 +96,10 @@ class _Part:
     def load_cut(self) -> None:
         """Load the pages of the cut."""
         entries, newest = self.entries, dict[str, int]()
+        left_out = self.tables.replaced
         for key in entries:
             page, _, number = key.rpartition("@")
-            if "/" in page:
+            if "/" in page and page.rpartition("/")[0] not in left_out:
                 self._tags.setdefault(page, []).append(int(number))
         for page, tags in self._tags.items():
             tags.sort()
@@ -104,7 +111,8 @@ class _Part:
             name, _, number = page.rpartition("/")
             self.tables[name].load_page(int(number), entries[f"{page}@{tag}"], self.part)
         for name, rows in self.meta["rows"].items():
-            self.tables[name].set_rows(rows, self.part)
+            if name not in left_out:
+                self.tables[name].set_rows(rows, self.part)
 
     def pass_marker(self, epoch: int, spread: int) -> Mutations:
         """Pass a marker, after all pages of the marker before were written, and the tables are frozen."""
@@ -113,6 +121,9 @@ class _Part:
             out.deletes.append(f"{_META}@{self.marker - 1}")
         self._superseded = []
         self.marker += 1
+        if self._replaced[1] and self.marker >= self._replaced[0]:  # no cut that can be restored has them
+            out.deletes += self._replaced[1]
+            self._replaced = 0, []
         self._find_owing()
         self._pace = max(1, -(-self.owed // spread))
         rows = {table.name: int(table.part_rows[self.part]) for table in self.tables}

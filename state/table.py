@@ -344,6 +344,8 @@ class TableSet:
     def __init__(self, parts: int = 1) -> None:
         self.parts = parts
         self.pager: Pager | None = None
+        # By tables of earlier versions: those made of others in their place. A restore leaves the former out.
+        self.replaced: dict[str, tuple[str, ...]] = {}
         self._tables: dict[str, Table] = {}
 
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:
@@ -361,10 +363,7 @@ class TableSet:
         return iter(self._tables.values())
 
     def keep_in(self, folder: Path, but: tuple[str, ...] = ()) -> None:
-        """Have every table in a file of its own, as `write_image` of the folder has it; before anything is restored.
-
-        Those whose names begin so stay in memory.
-        """
+        """Have all tables whose names do not begin so in files, as `write_image` of the folder has them."""
         folder.mkdir(parents=True, exist_ok=True)
         for table in self:
             if not table.name.startswith(but):

@@ -64,6 +64,11 @@ class Epilogue(NamedTuple):
     """The aggregate is the synopsis divided by the number of in-edges, 0 where there are none; else the synopsis."""
     relu: bool
 
+    @property
+    def makes_again(self) -> bool:
+        """True: of the same synopsis, own row and number of in-edges it makes the same bits again."""
+        return True
+
 
 class LayerPlan:
     """One conv with the dense layers around it, cut into what a source sends and what a destination updates.

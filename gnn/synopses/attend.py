@@ -27,6 +27,11 @@ class AttentionEpilogue(NamedTuple):
     fill: np.ndarray
     """Terms of each head of all self-loops, (heads,) float32; (0,) where they have none, or the mean of the edges'."""
 
+    @property
+    def makes_again(self) -> bool:
+        """False: rows are kept, and never made again of what made them."""
+        return False
+
 
 @inner
 def exp_of(x: float) -> np.float64:

@@ -7,19 +7,31 @@ epilogue is applied to. Every row of the tables is read once while the next ones
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from freshet.kernels.kernel import inner
-from freshet.kernels.prefetch import prefetch_row, prefetch_wide_row
+from freshet.kernels.prefetch import prefetch, prefetch_row, prefetch_wide_row
 from freshet.operators.graph.row_kernels import replace_row
+from freshet.operators.graph.row_prints import PRINT_WORDS, replace_print
 from freshet.state.table import View
 
-# finish(slots, forced, group, at, table, out_slots, out): UPDATEs these rows, and stores them in the table. The slots
-# and rows that changed in any bit, or are forced, go to `out_slots` and `out`, those of group k from `at[k]` on, which
-# then says where they end. Shapes: slots (n,) int32, distinct; forced (n,) bool; group (n,) int16; at (groups,) int64;
-# the table's data (rows, width) float32; out_slots (n,) int32; out (n, width) float32.
-Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, View, np.ndarray, np.ndarray], None]
+
+class Prints(NamedTuple):
+    """The prints of rows that are not kept, and their key (operators/graph/row_prints.py)."""
+
+    table: View  # (rows, 4) uint64
+    keys: np.ndarray
+
+
+# What is stored of rows: they themselves, (rows, width) float32, or their prints.
+Stored = View | Prints
+# finish(slots, forced, group, at, stored, out_slots, out): UPDATEs these rows, and stores them. The slots and rows that
+# changed in any bit, or are forced, go to `out_slots` and `out`, those of group k from `at[k]` on, which then says
+# where they end. Shapes: slots (n,) int32, distinct where rows are stored; forced (n,) bool; group (n,) int16; at
+# (groups,) int64; out_slots (n,) int32; out (n, width) float32.
+Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Stored, np.ndarray, np.ndarray], None]
 _AHEAD = 8
 
 
@@ -31,6 +43,16 @@ def ask_for_rows(s: np.ndarray, own: np.ndarray, x: np.ndarray, slots: np.ndarra
         prefetch_wide_row(s, ahead)
         prefetch_row(own, ahead)
         prefetch_row(x, ahead)
+
+
+@inner
+def ask_for_print(s: np.ndarray, own: np.ndarray, prints: np.ndarray, slots: np.ndarray, i: int) -> None:
+    """Ask for the rows of a slot behind the i-th: its float64 sums, its self input and its print."""
+    if i + _AHEAD < len(slots):
+        ahead = np.int64(slots[i + _AHEAD])
+        prefetch_wide_row(s, ahead)
+        prefetch_row(own, ahead)
+        prefetch(prints, ahead * PRINT_WORDS)
 
 
 @inner
@@ -61,5 +83,22 @@ def store_row(
     """Store the row that was written to place `at[k]` of a group, and keep it there if it changed, or is forced."""
     place = at[k]
     if replace_row(table, bits, row, out_bits, place) or forced:
+        out_slots[place] = row
+        at[k] += 1
+
+
+@inner
+def store_print(
+    prints: Prints,
+    row: int,
+    words: np.ndarray,
+    forced: bool,
+    at: np.ndarray,
+    k: int,
+    out_slots: np.ndarray,
+) -> None:
+    """Store the print of the row that was written to place `at[k]` of a group, as `store_row` stores rows."""
+    place = at[k]
+    if replace_print(prints.table, prints.keys, row, words, place) or forced:
         out_slots[place] = row
         at[k] += 1

@@ -17,7 +17,7 @@ class _PrefixedTables(TableSet):
 
     def __init__(self, tables: TableSet, prefix: str) -> None:
         super().__init__(tables.parts)
-        self._all, self._prefix = tables, prefix
+        self._all, self._prefix, self.replaced = tables, prefix, tables.replaced
 
     @override
     def add(self, name: str, dtype: str, width: int | None = None, fill: float = 0) -> Table:

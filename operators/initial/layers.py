@@ -85,7 +85,7 @@ class LayerImages:
             section = topology.of(core.prefixes[kind])
             core.take_over(kind, topology)
             slots, rows = section.get("x0_slot"), section.get("x0").reshape(-1)
-            size = rows_at_once(self._memory, 3 * owner.x.data.shape[1])
+            size = rows_at_once(self._memory, 3 * owner.width)
             learned, born = core.learned.get(kind), section.get("m_slot")
             if learned is not None:
                 for at in range(0, born.size, size):
@@ -105,7 +105,7 @@ class LayerImages:
     ) -> dict[str, int]:
         """Write what vertices of a kind send to the next layer, or their embeddings; `place`: layer, part and kind."""
         following = owner.following
-        width = owner.x.data.shape[1] if following is None else following.message_width + following.self_width
+        width = owner.width if following is None else following.message_width + following.self_width
         path = rows_path(self._work, *place)
         out = SlotRows(path, int(owner.at.needs[0]), width)
         for slots, x in chunks:

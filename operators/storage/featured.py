@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from freshet.operators.storage.owner import Owner
+from freshet.operators.storage.owner import RowOwner
 from freshet.operators.telemetry.figures import FEATURED
 
 
 class Featured:
     """Remembers whether any vertex has had a feature other than zero, since the task began or was restored."""
 
-    def __init__(self, owners: Sequence[tuple[Owner, int]]) -> None:
+    def __init__(self, owners: Sequence[tuple[RowOwner, int]]) -> None:
         """`owners`: rows of vertices, and how many of their first columns are raw features."""
         self._rows = [(owner, width) for owner, width in owners if width]
         self._is_found = self._is_searched = False

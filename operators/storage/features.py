@@ -17,7 +17,7 @@ from freshet.operators.storage.epoch_topology import EpochTopology
 from freshet.operators.storage.featured import Featured
 from freshet.operators.storage.head import Handed, hand_on
 from freshet.operators.storage.learned import LearnedColumns
-from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.owner import Changed, RowOwner
 from freshet.operators.storage.shape import sending
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures
 from freshet.schema import Features
@@ -39,7 +39,7 @@ class FeatureStorage(Core):
         `receivers`: the tasks of layer 1, by default the same; `learned`: rows by kind that stand behind its features.
         """
         self.tables = TableSet(len(tasks.parts_of[task]))
-        self.prefixes, self.owners = list[str](), list[Owner]()
+        self.prefixes, self.owners = list[str](), list[RowOwner]()
         self._features = [Features(width) for width in features.widths]
         self.learned = dict[int, LearnedColumns]()
         for kind, width in enumerate(features.widths):
@@ -47,7 +47,7 @@ class FeatureStorage(Core):
             self.prefixes.append(kind_prefix(number))
             mine, plan = with_prefix(self.tables, self.prefixes[kind]), sending(following, kind)
             masters = Masters(self.tables, PartRows(task, tasks), number, None, plan)
-            owner = Owner(mine, masters, width + (rows.width if rows else 0), plan, 0, receivers=receivers)
+            owner = RowOwner(mine, masters, width + (rows.width if rows else 0), plan, 0, receivers=receivers)
             self.owners.append(owner)
             if rows is not None:
                 self.learned[kind] = LearnedColumns(mine, owner, rows, width)
@@ -91,16 +91,16 @@ class FeatureStorage(Core):
             self.touched += int(changed.slots.size)
             handed.append(Handed(prefix, owner, changed))
         messages = hand_on(handed, self.owners, epoch, topology, last=False)
-        for prefix, owner, _ in handed:
-            dead = owner.at.of(topology.of(prefix), "d")
-            if (rows := self.learned.get(self.owners.index(owner))) is not None:
+        for prefix, one, _ in handed:
+            dead = one.at.of(topology.of(prefix), "d")
+            if (rows := self.learned.get(self.prefixes.index(prefix))) is not None:
                 rows.clear(dead)
-            owner.clear(dead)
-            owner.masters.clear(dead)
+            one.clear(dead)
+            one.masters.clear(dead)
         return messages
 
 
-def _set_features(owner: Owner, block: Block, features: Features) -> Changed:
+def _set_features(owner: RowOwner, block: Block, features: Features) -> Changed:
     """Set the raw features that a block brings; the rows of new and changed vertices."""
     at = owner.at
     slots, x = at.of(block, "x0"), block.get("x0")

@@ -44,6 +44,8 @@ class LayerStorage(Core):
         self._own = dict[int, Table]()  # by relation, where the store puts self inputs beside messages
         self._make_relations()
         self._into = {k: [self.relations[place] for place in one.plan.relations] for k, one in self.kinds.items()}
+        for kind, one in self.kinds.items():
+            one.make_of(self._into[kind])
         self._keeping = [k for k, one in self.kinds.items() if one.keeps_own and not self._stores_put_selves(k)]
         self.owners = [one.owner for one in self.kinds.values() if one.owner is not None]
         self._deals = shape.following is None and shape.tasks.parts > 1
@@ -76,6 +78,8 @@ class LayerStorage(Core):
             one.after_restore()
         for relation in self.relations:
             relation.after_restore()
+        for one in self.kinds.values():
+            one.make_missing()
 
     @property
     def nbytes(self) -> int:

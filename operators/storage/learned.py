@@ -8,7 +8,7 @@ import numpy as np
 
 from freshet.gnn.kinds.learned import LearnedRows, digests_of
 from freshet.operators.graph.row_kernels import gather
-from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.owner import Changed, RowOwner
 from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
 
@@ -22,7 +22,7 @@ class LearnedColumns:
     Table: looked_up (rows,) int8, of a live vertex KNOWN, or UNKNOWN where the model has no row of its id.
     """
 
-    def __init__(self, tables: TableSet, owner: Owner, learned: LearnedRows, width: int) -> None:
+    def __init__(self, tables: TableSet, owner: RowOwner, learned: LearnedRows, width: int) -> None:
         """`width` is that of the features, which stand in front."""
         self._owner, self._learned, self._width = owner, learned, width
         self._looked_up: Table = tables.add(LOOKED_UP, "i1")

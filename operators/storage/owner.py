@@ -1,4 +1,4 @@
-"""The rows of the vertices that an operator's task owns, as a model makes them.
+"""The rows of the vertices that an operator's task owns, as a model makes them: kept, or made again when asked for.
 
 Storage 0 owns the features of all its masters, Storage l (l >= 1) the x_l of its whole masters, Tail l those of the
 split ones. All of them know every master of their parts (operators/graph/topology.py). What becomes of changed rows
@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
-from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.aggregates.finishing import Finish, Stored
 from freshet.operators.graph.layer_of_kinds import VertexPlan
 from freshet.operators.graph.part_rows import frozen
 from freshet.operators.graph.row_kernels import choose, deal, find_among, gather, store
@@ -34,7 +35,7 @@ class Changed(NamedTuple):
 
 
 class Owner:
-    """The rows of those masters of a task's parts whose flags are `owned`. Shapes: x (rows, width) float32."""
+    """Those masters of a task's parts whose flags are `owned`, and their rows, `width` wide."""
 
     def __init__(
         self,
@@ -49,15 +50,18 @@ class Owner:
         """`receivers`: the tasks of the next layer, or of the Sink; by default those of this operator."""
         self.masters, self.at = masters, masters.at
         self.to = receivers or self.at.tasks
-        self.number, self.following, self.owned = number, following, owned
-        self.x = tables.add("x", "f4", width)
-        self.at.keep(self.x)
+        self.number, self.following, self.owned, self.width = number, following, owned, width
+        self._keep(tables)
         self._stamp = np.zeros(0, np.int64)  # by slot: the epoch after the last one that chose it
         self._among = np.zeros(0, bool)  # by slot, all False between calls
 
+    def _keep(self, tables: TableSet) -> None:
+        """Add the tables by which rows are known."""
+        raise NotImplementedError
+
     def rows(self, slots: np.ndarray) -> np.ndarray:
         """Return the rows of these vertices, (n, width) float32."""
-        return gather(self.x.data, slots)
+        raise NotImplementedError
 
     def send(self, slots: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return what these vertices, whose rows are `x`, send to the next layer; without one the rows."""
@@ -65,7 +69,7 @@ class Owner:
 
     def clear(self, dead: np.ndarray) -> None:
         """Clear the rows of dropped masters at the end of the epoch."""
-        self.x.clear_rows(dead)
+        raise NotImplementedError
 
     @property
     def is_tail(self) -> bool:
@@ -96,19 +100,51 @@ class Owner:
         chosen = np.empty(slots.size, np.int32)
         return chosen[: choose(slots, self._stamp, epoch + 1, flags, self.owned, chosen)]
 
+    def update(self, slots: np.ndarray, forced: np.ndarray, finish: Finish, *, dealt: bool = False) -> Changed:
+        """UPDATE from the tables of synopses and self inputs; rows whose bits changed, and those that are forced.
+
+        `dealt`: by parts of the Sink, else in the order of the slots.
+        """
+        again = self.are_in(slots, forced)
+        group, begins = np.zeros(slots.size, np.int16), np.zeros(self.at.tasks.parts if dealt else 1, np.int64)
+        if dealt:
+            deal(slots, self.masters.key.data, group, begins)
+        changed, x = np.zeros(slots.size, np.int32), np.empty((slots.size, self.width), np.float32)
+        ends = begins.copy()
+        finish(slots, again, group, ends, self._stored, changed, x)
+        return Changed(changed, x, begins, ends) if dealt else Changed(changed[: ends[0]], x[: ends[0]])
+
+    @property
+    def _stored(self) -> Stored:
+        """What `update` compares rows with."""
+        raise NotImplementedError
+
+
+class RowOwner(Owner):
+    """An owner that keeps its rows. Shapes: x (rows, width) float32."""
+
+    @override
+    def _keep(self, tables: TableSet) -> None:
+        self.x = tables.add("x", "f4", self.width)
+        self.at.keep(self.x)
+
+    @override
+    def rows(self, slots: np.ndarray) -> np.ndarray:
+        """Return the rows of these vertices, (n, width) float32."""
+        return gather(self.x.data, slots)
+
+    @override
+    def clear(self, dead: np.ndarray) -> None:
+        """Clear the rows of dropped masters at the end of the epoch."""
+        self.x.clear_rows(dead)
+
     def store(self, slots: np.ndarray, x: np.ndarray, forced: np.ndarray) -> Changed:
         """Store new rows; those whose bits changed, and those that are forced. Order is kept."""
         changed = self.are_in(slots, forced)
         store(self.x.view, self.x.data.view(np.int32), slots, x.view(np.int32), changed)
         return Changed(slots, x) if changed.all() else Changed(slots[changed], x[changed])
 
-    def finish(self, slots: np.ndarray, forced: np.ndarray, update: Finish, *, dealt: bool = False) -> Changed:
-        """UPDATE from the tables of synopses and self inputs, and `store`, in one pass."""
-        again = self.are_in(slots, forced)
-        group, begins = np.zeros(slots.size, np.int16), np.zeros(self.at.tasks.parts if dealt else 1, np.int64)
-        if dealt:
-            deal(slots, self.masters.key.data, group, begins)
-        changed, x = np.zeros(slots.size, np.int32), np.empty((slots.size, self.x.data.shape[1]), np.float32)
-        ends = begins.copy()
-        update(slots, again, group, ends, self.x.view, changed, x)
-        return Changed(changed, x, begins, ends) if dealt else Changed(changed[: ends[0]], x[: ends[0]])
+    @property
+    @override
+    def _stored(self) -> Stored:
+        return self.x.view

@@ -21,6 +21,7 @@ class LayerShape(NamedTuple):
     following: LayerOfKinds | None
     receivers: TaskParts | None = None
     is_keyed: bool = False  # edges have keys
+    seed: int = 0  # of the job, for what nobody is to predict
 
     def __str__(self) -> str:
         return f"storage {self.number} task {self.task}"

@@ -113,7 +113,7 @@ class LayerTail(Core):
         if whole.size:
             for partials in into:
                 partials.drop(whole)
-            for table in (one.owner.x, *(() if one.own is None else (one.own,))):
+            for table in (*one.kept_rows, *(() if one.own is None else (one.own,))):
                 table.clear_rows(whole)
         slots = one.at.of(section, "t")
         if slots.size and one.own is not None:

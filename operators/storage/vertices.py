@@ -7,6 +7,7 @@ their own. The model sees rows of one kind at a time, so kinds may differ in wid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,7 +23,8 @@ from freshet.operators.graph.sources import SourceRows, read_sources
 from freshet.operators.graph.tables import with_prefix
 from freshet.operators.graph.topology import SPLIT, Masters
 from freshet.operators.storage.epoch_topology import EpochTopology
-from freshet.operators.storage.owner import Changed, Owner
+from freshet.operators.storage.owner import Changed, Owner, RowOwner
+from freshet.operators.storage.printed_owner import PrintedOwner
 from freshet.operators.storage.root_rows import RootRows
 from freshet.operators.storage.shape import LayerShape, sending
 from freshet.state.block_columns import kind_prefix
@@ -67,7 +69,11 @@ class Vertices:
         if plan.updates:
             following = sending(shape.following, kind)
             self.masters = Masters(tables, self.at, plan.number, plan, following)
-            self.owner = Owner(mine, self.masters, plan.out_width, following, shape.number, owned, shape.receivers)
+            is_made = plan.epilogue is not None and plan.epilogue.makes_again and not self._is_tail
+            kept = PrintedOwner if is_made else RowOwner
+            self.owner = kept(mine, self.masters, plan.out_width, following, shape.number, owned, shape.receivers)
+            if isinstance(self.owner, PrintedOwner):
+                self.owner.begin(shape.seed)
             self._numbers = [shape.layer.relations[one].number for one in plan.relations]
         self.home = None if self._is_tail else mine.add("home", "i4", 2, fill=-1)
         self._of_all = [] if self.home is None else [self.home]
@@ -90,11 +96,33 @@ class Vertices:
             self.own, self.keeps_own = table, True
             self._of_all.append(table)
 
+    def make_of(self, kept: Sequence[KeptSynopses]) -> None:
+        """Make rows that are not kept of these synopses, of the relations into the kind."""
+        if isinstance(self.owner, PrintedOwner):
+            self.owner.make = partial(self._finisher, kept)
+
+    def _finisher(self, kept: Sequence[KeptSynopses]) -> Finish:
+        (one,), plan = cast(Sequence[KeptSums], kept), self.plan
+        assert plan.epilogue is not None
+        return one.finisher(plan.epilogue, self.own, self.masters.count)
+
+    @property
+    def kept_rows(self) -> list[Table]:
+        """The table of rows, where these are kept."""
+        return [self.owner.x] if isinstance(self.owner, RowOwner) else []
+
     def after_restore(self) -> None:
         """Have the rows of all tables where the restored ones have them."""
+        if isinstance(self.owner, PrintedOwner):
+            self.owner.note_missing()
         self.at.restore()
         if self._roots is not None:
             self._roots.clear()
+
+    def make_missing(self) -> None:
+        """Make what a state of an earlier version has not; all else is restored."""
+        if isinstance(self.owner, PrintedOwner):
+            self.owner.make_missing()
 
     def take_over(self, section: Block) -> None:
         """Take over an epoch's masters and, in a Storage, replicas, and have room for them."""
@@ -148,16 +176,15 @@ class Vertices:
         """UPDATE these vertices, whose rows are here; the rows that changed, or are forced.
 
         `kept` are the synopses of the relations into the kind; `keep_roots`: keep values that depend on self inputs
-        alone for other epochs; `dealt`: see `Owner.finish`.
+        alone for other epochs; `dealt`: see `Owner.update`.
         """
         plan, owner = self.plan, self.owner
         assert owner is not None
         if not active.size:
             return Changed(active, np.empty((0, plan.out_width), np.float32))
         if plan.epilogue is not None and not self._is_tail:
-            (one,) = cast(Sequence[KeptSums], kept)
-            finisher = one.finisher(plan.epilogue, self.own, self.masters.count)
-            return owner.finish(active, forced, finisher, dealt=dealt)
+            return owner.update(active, forced, self._finisher(kept), dealt=dealt)
+        assert isinstance(owner, RowOwner)
         if plan.sums and not self._is_tail:
             return owner.store(active, self._of_sums(active, cast(Sequence[KeptSums], kept)), forced)
         found, contexts = [one.read(active) for one in kept], self.masters.contexts(active)

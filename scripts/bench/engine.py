@@ -144,8 +144,8 @@ class Engine(Cores):
         assert owner is not None
         rows = owner.masters.key.data.size
         live = np.flatnonzero(owner.masters.flags.data[:rows])
-        out = np.empty((self.workload.n, owner.x.data.shape[1]), np.float32)
-        out[owner.masters.key.data[live]] = owner.x.data[live]
+        out = np.empty((self.workload.n, owner.width), np.float32)
+        out[owner.masters.key.data[live]] = owner.rows(live.astype(np.int32))
         return out
 
     def counts(self) -> dict[str, int]:

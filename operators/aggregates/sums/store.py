@@ -13,7 +13,7 @@ from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
 from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.exact_sums import IN_EDGES, read_means, read_sums, stamp_of
-from freshet.operators.aggregates.finishing import Finish, ask_for_rows, end_row, store_row
+from freshet.operators.aggregates.finishing import Finish, Prints, ask_for_print, end_row, store_print
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
 from freshet.operators.graph.edge_changes import SomeEdges
@@ -24,7 +24,7 @@ from freshet.operators.graph.row_kernels import put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.telemetry.sum_report import SumReport
 from freshet.state.codec import Block
-from freshet.state.table import Table, TableSet, View
+from freshet.state.table import Table, TableSet
 
 _NO_SLOTS = np.empty(0, np.int32)
 _NO_SELVES = frozen(np.empty(0, np.int32)), frozen(np.empty((0, 1), np.float32))
@@ -215,19 +215,18 @@ def finish(
     forced: np.ndarray,
     group: np.ndarray,
     at: np.ndarray,
-    table: View,
+    prints: Prints,
     out_slots: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """UPDATE by an `Epilogue`, as `finishing.Finish` has it.
+    """UPDATE by an `Epilogue`, as `finishing.Finish` has it, with prints of the rows.
 
     Shapes: s (rows, width) float64; own (rows, width) float32; counts (rows,) int32, read for a mean; the others as
     there.
     """
-    n, width, x = len(slots), s.shape[1], table.data
-    bits, out_bits = x.view(np.int32), out.view(np.int32)
+    n, width, words = len(slots), s.shape[1], out.view(np.uint32)
     for i in range(n):
-        ask_for_rows(s, own, x, slots, i)
+        ask_for_print(s, own, prints.table.data, slots, i)
         row, count = slots[i], at[group[i]]
         prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
         if mean and counts[row] == 0:
@@ -241,4 +240,4 @@ def finish(
             for j in range(width):
                 out[count, j] = np.float32(s[row, j]) + own[row, j]
         end_row(out, count, bias, relu)
-        store_row(table, bits, row, out_bits, forced[i], at, group[i], out_slots)
+        store_print(prints, row, words, forced[i], at, group[i], out_slots)

@@ -242,3 +242,18 @@ def test_the_same_content_is_the_same_image(tmp_path: Path) -> None:
     write_image(filled(), tmp_path / "one", epoch=0)
     write_image(filled(), tmp_path / "again", epoch=0)
     assert image_id(tmp_path / "one") == image_id(tmp_path / "again")
+
+
+def test_an_image_with_a_table_that_was_replaced_is_read_without_it(tmp_path: Path) -> None:
+    tables, again = filled(), TableSet()
+    write_image(tables, tmp_path / "storage1-0", epoch=0)
+    for table in tables:
+        if table.name != "x":
+            again.add(table.name, table.dtype.str, table.width, table.fill)
+    again.add("print", "u8", 4)
+    with pytest.raises(DamagedFileError, match=r"has tables .*'x'.*, the operator has .*'print'"):
+        load_images(again, {0: tmp_path / "storage1-0"})
+    again.replaced["x"] = ("print",)
+    assert load_images(again, {0: tmp_path / "storage1-0"}) == [0]
+    assert again["print"].rows == 0
+    assert again["key"].data[: again["key"].rows].tobytes() == tables["key"].data[: tables["key"].rows].tobytes()

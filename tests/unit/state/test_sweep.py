@@ -349,3 +349,43 @@ def test_a_sweep_that_leaves_a_page_out_is_noticed(
 ) -> None:
     monkeypatch.setattr("freshet.state.sweep._Part", ForgetfulPart)
     assert wrong_of(truth, plain) > 10
+
+
+# -- tables of earlier versions ---------------------------------------------------------------------------------------
+
+
+def test_a_state_with_a_table_that_was_replaced_is_read_without_it() -> None:
+    tables, entries = small_tables(), dict[str, bytes]()
+    sweeper = Sweeper(tables, spread_epochs=1)
+    for epoch in range(1, 7):
+        put(tables, "a", epoch % 4, epoch)
+        put(tables, "b", epoch % 4, epoch)
+        keep(entries, sweeper.mark(epoch) if epoch % 2 == 0 else sweeper.step())
+    with page_bytes():
+        later = TableSet()
+        later.add("a", "i8", fill=7)
+        later.add("c", "i8", fill=7)
+        later.replaced["b"] = ("c",)
+    sweeper = Sweeper(later, spread_epochs=1)
+    assert sweeper.restore(entries.items()) == 4
+    assert later["a"].data[[PAGE, 2 * PAGE, 3 * PAGE, 0]].tolist() == [1, 2, 3, 4]
+    assert later["c"].rows == 0, "its owner makes it of the others"
+    later["c"].reserve(PAGE)
+    former = {key for key in entries if key.startswith("b/")}
+    assert former
+    for epoch in (5, 6):
+        put(later, "c", 0, epoch)
+        keep(entries, sweeper.mark(epoch) if epoch % 2 == 0 else sweeper.step())
+    assert former <= entries.keys(), "the earlier version may still read its cut"
+    for epoch in (7, 8):
+        keep(entries, sweeper.mark(epoch) if epoch % 2 == 0 else sweeper.step())
+    assert not former & entries.keys()
+    with page_bytes():
+        again = TableSet()
+        again.add("a", "i8", fill=7)
+        again.add("c", "i8", fill=7)
+        again.replaced["b"] = ("c",)
+    assert Sweeper(again).restore(entries.items()) == 6
+    assert int(again["c"].data[0]) == 6
+    with pytest.raises(UnknownFormatError, match=r"has tables \['a', 'c'\]"):
+        Sweeper(small_tables()).restore(entries.items())

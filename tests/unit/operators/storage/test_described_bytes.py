@@ -14,7 +14,7 @@ from tests.support.graphs.models import all_small_models
 
 OF_EDGES = {"out.pool", "out.weight", "in.pool", "in.weight", "edge.type", "edge.attr"}
 OF_CONTEXTS = {"count", "degree", "loop", "loops"}
-OF_GRAPH = {"key", "flags", "home", "out_count", "out_degree"}
+OF_GRAPH = {"key", "flags", "home", "out_count", "out_degree", "print_seed"}
 LISTS = ("out.", "in.", "edge.", "replica")
 
 
