@@ -31,7 +31,7 @@ from freshet.gnn.model import Model
 from freshet.gnn.plan import Plan, compile_plan
 
 _CONTEXT_BYTES = 16  # count int32, degree float64, self-loop float32
-PRINT_BYTES = 32  # in place of a row that can be made again
+PRINT_BYTES = 16  # in place of a row that can be made again
 
 
 def describe_data(folder: str | Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ Each part in a table has a pool of its own: what stands in a part's tables does 
 
 Tagged lists have a number beside each value, of which no two entries of a list have the same: an entry is known by it
 and not by its value, which many may have. A chunk's first half has the values, its second half the tags.
-
 Entries are slots of their part: of the same rows, or of the rows of the lists at the other end (`Lists.end_at`).
 """
 
@@ -32,6 +31,7 @@ _AT, _LENGTH, _CAPACITY = 0, 1, 2
 _FREE_ROWS = 32  # of `free`, for each part
 _END = 31  # the one of them that holds the end of the pool; rows 0..30 head the chains of free chunks
 FIRST_CAPACITY = 4
+_GROWTH = 4  # a pool grows by a quarter: those of all edges are much of a job's memory
 _AHEAD = 16  # lists
 _READ_FIRST = 2  # of a list with an index, so many bits of `short`: many entries of one value may begin there
 
@@ -305,6 +305,8 @@ class Lists:
         self.free = tables.add(f"{name}.free", "i8")
         self.weight = tables.add(f"{name}.weight", "f4") if weighted else None
         self.pools = [self.pool] if self.weight is None else [self.pool, self.weight]
+        for table in self.pools:
+            table.growth = _GROWTH
         self.free.reserve(_FREE_ROWS)
         self._index = list_index.no_index()
         self._far = self.head
@@ -354,7 +356,8 @@ class Lists:
 
     def grow(self) -> None:
         """Make room after a kernel said that a pool is full."""
-        self.reserve_entries(max(1024, self.pool.stride, 4 * int(self.head.data[:, _CAPACITY].max(initial=0))))
+        largest = int(self.head.data[:, _CAPACITY].max(initial=0))
+        self.reserve_entries(max(1024, self.pool.stride // _GROWTH, 2 * largest))
 
     @property
     def view(self) -> ListsView:

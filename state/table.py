@@ -89,6 +89,7 @@ class Table:
         self._bits = np.dtype(f"u{self.dtype.itemsize}")
         self._fill_bits = np.array([fill], self.dtype).view(self._bits)[0]
         self._row_shape: tuple[int, ...] = () if width is None else (width,)
+        self.growth = 2  # the only part grows by this part of its size at least: 2 is a half
         self.stride = 0
         self.data = np.full((0, *self._row_shape), fill, self.dtype)
         self._flags, self._where = np.zeros(0, np.uint8), np.zeros(0, np.int32)
@@ -149,7 +150,7 @@ class Table:
 
     def _grow(self, need: int) -> None:
         before = self.stride
-        self.stride = self._stride_for(max(need, before + before // 2) if self.parts == 1 else need)
+        self.stride = self._stride_for(max(need, before + before // self.growth) if self.parts == 1 else need)
         shape = (self.parts * self.stride, *self._row_shape)
         grown = self.memory.longer(shape)
         where_it_was = grown is not None

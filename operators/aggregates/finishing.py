@@ -21,7 +21,7 @@ from freshet.state.table import View
 class Prints(NamedTuple):
     """The prints of rows that are not kept, and their key (operators/graph/row_prints.py)."""
 
-    table: View  # (rows, 4) uint64
+    table: View  # (rows, 2) uint64
     keys: np.ndarray
 
 

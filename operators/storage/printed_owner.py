@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1 << 14
 class PrintedOwner(Owner):
     """An owner that keeps prints of its rows.
 
-    Shapes: print (rows, 4) uint64; print_seed (1,) int64, of the key of prints, which is that of the first epoch.
+    Shapes: print (rows, 2) uint64; print_seed (1,) int64, of the key of prints, which is that of the first epoch.
     """
 
     make: Callable[[], Finish]

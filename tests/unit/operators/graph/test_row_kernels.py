@@ -6,10 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.gnn.plan import Context, LayerPlan, compile_plan
+from freshet.operators.aggregates.finishing import Prints
 from freshet.operators.aggregates.sums.store import finish
 from freshet.operators.graph import row_kernels
+from freshet.operators.graph.row_prints import PRINT_WORDS, print_keys
 from freshet.state.table import TableSet
 from tests.support.graphs.models import conv, make_model
+from tests.support.graphs.prints import plain_prints
 
 WIDTH, ROWS = 5, 40
 RELU = {"type": "relu"}
@@ -46,25 +49,26 @@ def test_finish_is_update_and_store(name: str, seed: int, chosen: int, groups: i
     slots, forced = rng.permutation(ROWS)[:chosen].astype(np.int32), rng.random(chosen) < 0.3
     context = Context(counts[slots], np.zeros(chosen), np.zeros(chosen, np.float32))
     new = layer.update(s[slots], own[slots], context)
-    tables = [TableSet().add("x", "f4", WIDTH) for _ in range(2)]
-    before = values()
+    rows, stored = TableSet().add("x", "f4", WIDTH), TableSet().add("print", "u8", PRINT_WORDS)
+    before, print_key = values(), print_keys(seed, WIDTH)
     before[slots[::2]] = new[::2]  # every other row stays as it is
-    for table in tables:
-        table.reserve(ROWS)
-        table.data[:ROWS] = before
+    rows.reserve(ROWS)
+    rows.data[:ROWS] = before
+    stored.reserve(ROWS)
+    stored.data[:ROWS] = plain_prints(print_key, before)
     changed = forced.copy()
-    row_kernels.store(tables[0].view, tables[0].data.view(np.int32), slots, new.view(np.int32), changed)
+    row_kernels.store(rows.view, rows.data.view(np.int32), slots, new.view(np.int32), changed)
     out_slots, out = np.empty(chosen, np.int32), np.empty((chosen, WIDTH), np.float32)
     bias, mean, relu = layer.epilogue
     group, at, keys = np.empty(chosen, np.int16), np.zeros(groups, np.int64), rng.integers(0, 2**40, ROWS)
     row_kernels.deal(slots, keys, group, at)
     begins = at.copy()
-    finish(s, own, counts, bias, mean, relu, slots, forced, group, at, tables[1].view, out_slots, out)
+    finish(s, own, counts, bias, mean, relu, slots, forced, group, at, Prints(stored.view, print_key), out_slots, out)
     for k in range(groups):
         mine, some = changed & (keys[slots] % groups == k), slice(begins[k], at[k])
         assert out_slots[some].tolist() == slots[mine].tolist()
         assert out[some].tobytes() == new[mine].tobytes()
-    assert tables[1].data.tobytes() == tables[0].data.tobytes()
+    assert stored.data[:ROWS].tolist() == plain_prints(print_key, rows.data[:ROWS])
 
 
 @pytest.mark.parametrize("name", OTHERS)
