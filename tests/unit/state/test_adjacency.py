@@ -193,10 +193,10 @@ def test_pages_that_come_back_in_any_order_leave_room_for_weights_too() -> None:
     """Pool and weights may grow differently while their pages come in; the smaller one decides when it is full."""
     _, lists = make(1, weighted=True)
     page = lists.pool.page_rows
-    for number in range(9):  # grown a page at a time: to 8 pages, then 10
+    for number in range(6):  # grown a page at a time: to 5 pages, then 7
         lists.pool.load_page(number, bytes(4 * page))
     assert lists.weight is not None
-    lists.weight.load_page(8, bytes(4 * page))
+    lists.weight.load_page(5, bytes(4 * page))
     assert lists.weight.data.size < lists.pool.data.size
     lists.free.data[31] = lists.weight.data.size
     assert not append(lists.view, 0, 3, 2.0, 0), "there is no room for the weight"
