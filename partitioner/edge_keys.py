@@ -16,6 +16,7 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.graph_tables import GraphView
 from freshet.partitioner.hash_index import (
     HashIndex,
+    after,
     drop,
     find_edge,
     hash_edge,
@@ -103,7 +104,6 @@ def find_row(index: EdgeIndex, g: GraphView, src: int, dst: int, etype: int, key
     edge, rows = g.edge.data, index.rows
     if g.key_kind == t.NO_KEYS:
         return find_edge(rows, edge, src, dst, etype)
-    mask = len(rows.entries) - 1
     half = hash_of_event(index, g, src, dst, etype, keys, i)
     at = home_of(rows, half)
     while rows.entries[at]:
@@ -112,7 +112,7 @@ def find_row(index: EdgeIndex, g: GraphView, src: int, dst: int, etype: int, key
             if edge[row, t.SRC] == src and edge[row, t.DST] == dst and edge[row, t.TYPE] == etype:
                 if _has_key(g, row, keys, i):
                     return row
-        at = (at + 1) & mask
+        at = after(rows, at)
     return np.int64(-1)
 
 

@@ -2,6 +2,7 @@
 
 An entry holds 32 bits of the hash and the row + 1; its home is in those bits, so that nothing else is read to move it.
 Linear probing; a removal moves later entries back, so that no tombstones gather. Rows are compared through the tables.
+Homes ascend with hashes, so entries go to a larger index nearly in order, and it may be larger by any part.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from freshet.partitioner.graph_tables import DST, KEY, KIND, SRC, TYPE
 from freshet.state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
+_CAPACITY_MAX = 1 << 32
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -22,22 +24,30 @@ _HALF = np.uint64(32)
 class HashIndex(NamedTuple):
     """From hashes to rows; several entries may have one hash."""
 
-    entries: np.ndarray  # (capacity,) uint64, 0 where free; capacity is a power of two
+    entries: np.ndarray  # (capacity,) uint64, 0 where free; capacity is at most 2**32
     used: np.ndarray  # (1,) int64
     salt: Salt
 
 
 def make_index(salt: Salt, entries: int = 0) -> HashIndex:
-    """Return an empty index with room for `entries` entries and half as many more."""
-    capacity = max(FIRST_CAPACITY, 1 << (2 * entries).bit_length())
-    return HashIndex(np.zeros(capacity, np.uint64), np.zeros(1, np.int64), salt)
+    """Return an empty index with room for `entries` entries and an eighth more."""
+    return _with_capacity(salt, max(FIRST_CAPACITY, _capacity_for(entries + entries // 8)))
+
+
+def _capacity_for(entries: int) -> int:
+    return 3 * entries // 2 + 4
+
+
+def _with_capacity(salt: Salt, capacity: int) -> HashIndex:
+    return HashIndex(np.zeros(min(capacity, _CAPACITY_MAX), np.uint64), np.zeros(1, np.int64), salt)
 
 
 def grown(index: HashIndex, entries: int) -> HashIndex:
     """Return the index, or a larger one with the same entries if it has no room for `entries` in all."""
     if 4 * entries <= 3 * len(index.entries):
         return index
-    larger = make_index(index.salt, entries)
+    capacity = len(index.entries)
+    larger = _with_capacity(index.salt, max(_capacity_for(entries), capacity + capacity // 4))
     _rehash(index, larger)
     return larger
 
@@ -45,7 +55,7 @@ def grown(index: HashIndex, entries: int) -> HashIndex:
 @inner
 def has_room(index: HashIndex, entries: int) -> bool:
     """Return whether the index may have `entries` entries in all."""
-    return 4 * entries <= 3 * len(index.entries)
+    return 3 * entries <= 2 * len(index.entries)
 
 
 @inner
@@ -64,7 +74,19 @@ def hash_vertex(salt: Salt, key: int, kind: int) -> np.uint64:
 @inner
 def home_of(index: HashIndex, half: int) -> np.int64:
     """Return where the search for a hash begins."""
-    return np.int64(half & np.uint64(len(index.entries) - 1))
+    return np.int64((half * np.uint64(len(index.entries))) >> _HALF)
+
+
+@inner
+def after(index: HashIndex, at: int) -> np.int64:
+    """Return the place where a search goes on behind this one."""
+    return np.int64(at + 1 if at + 1 < len(index.entries) else 0)
+
+
+@inner
+def _behind(index: HashIndex, first: int, at: int) -> np.int64:
+    """Return how many places a search goes from `first` to `at`."""
+    return np.int64(at - first if at >= first else at - first + len(index.entries))
 
 
 @inner
@@ -82,10 +104,9 @@ def matches(index: HashIndex, at: int, half: int) -> bool:
 @inner
 def put(index: HashIndex, half: int, row: int) -> None:
     """Add an entry; the caller has made room."""
-    mask = len(index.entries) - 1
     at = home_of(index, half)
     while index.entries[at]:
-        at = (at + 1) & mask
+        at = after(index, at)
     index.entries[at] = (half << _HALF) | np.uint64(row + 1)
     index.used[0] += 1
 
@@ -93,18 +114,17 @@ def put(index: HashIndex, half: int, row: int) -> None:
 @inner
 def drop(index: HashIndex, half: int, row: int) -> None:
     """Take out an entry that is there."""
-    mask = len(index.entries) - 1
     entry = (half << _HALF) | np.uint64(row + 1)
     at = home_of(index, half)
     while index.entries[at] != entry:
-        at = (at + 1) & mask
+        at = after(index, at)
     hole = at
     while True:
-        at = (at + 1) & mask
+        at = after(index, at)
         if index.entries[at] == 0:
             break
         home = home_of(index, index.entries[at] >> _HALF)
-        if (at - home) & mask >= (at - hole) & mask:
+        if _behind(index, home, at) >= _behind(index, hole, at):
             index.entries[hole] = index.entries[at]
             hole = at
     index.entries[hole] = 0
@@ -114,11 +134,10 @@ def drop(index: HashIndex, half: int, row: int) -> None:
 @inner
 def replace(index: HashIndex, half: int, row: int, by: int) -> None:
     """Have another row with the same hash in the place of one that is there."""
-    mask = len(index.entries) - 1
     entry = (half << _HALF) | np.uint64(row + 1)
     at = home_of(index, half)
     while index.entries[at] != entry:
-        at = (at + 1) & mask
+        at = after(index, at)
     index.entries[at] = (half << _HALF) | np.uint64(by + 1)
 
 
@@ -135,21 +154,19 @@ def find_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, key: int, k
 
     Without kinds none is read: it may stand in another cache line than the key.
     """
-    mask = len(index.entries) - 1
     half = hash_vertex(index.salt, key, kind)
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
         if matches(index, at, half) and wide[row, KEY] == key and (not has_kinds or vertex[row, KIND] == kind):
             return row
-        at = (at + 1) & mask
+        at = after(index, at)
     return np.int64(-1)
 
 
 @inner
 def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int) -> np.int64:
     """The row of the edge, or -1."""
-    mask = len(index.entries) - 1
     half = hash_edge(index.salt, src, dst, etype)
     at = home_of(index, half)
     while index.entries[at]:
@@ -157,7 +174,7 @@ def find_edge(index: HashIndex, edge: np.ndarray, src: int, dst: int, etype: int
             row = row_at(index, at)
             if edge[row, SRC] == src and edge[row, DST] == dst and edge[row, TYPE] == etype:
                 return row
-        at = (at + 1) & mask
+        at = after(index, at)
     return np.int64(-1)
 
 

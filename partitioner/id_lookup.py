@@ -18,7 +18,17 @@ from freshet.partitioner import graph_tables as t
 from freshet.partitioner.epoch_log import LOGGED_VERTICES, Log, log_vertex
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_VERTEX
 from freshet.partitioner.graph_tables import KEY, KIND, LIVE, NAME_AT, NAME_BYTES, GraphView
-from freshet.partitioner.hash_index import HashIndex, find_key, has_room, hash_vertex, home_of, matches, put, row_at
+from freshet.partitioner.hash_index import (
+    HashIndex,
+    after,
+    find_key,
+    has_room,
+    hash_vertex,
+    home_of,
+    matches,
+    put,
+    row_at,
+)
 from freshet.partitioner.words import drop_text, is_text, put_text, text_hash, words_for
 from freshet.state.salt import Salt
 from freshet.state.table import View, touch
@@ -59,28 +69,26 @@ def find_name(
 ) -> np.int64:
     """The row of the vertex of the kind that is called data[begin:end], which has this hash, or -1."""
     half = hash_vertex(index.salt, hashed, kind)
-    mask = len(index.entries) - 1
     at = home_of(index, half)
     while index.entries[at]:
         row = row_at(index, at)
         if matches(index, at, half) and vertex[row, KIND] == kind:
             if is_text(words, vertex[row, NAME_AT], vertex[row, NAME_BYTES], data, begin, end):
                 return row
-        at = (at + 1) & mask
+        at = after(index, at)
     return np.int64(-1)
 
 
 @inner
 def free_key(index: HashIndex, vertex: np.ndarray, wide: np.ndarray, wanted: int, kind: int) -> int:
     """The first key from `wanted` on that no vertex of the kind has."""
-    mask = len(index.entries) - 1
     while True:
         at = home_of(index, hash_vertex(index.salt, wanted, kind))
         taken = False
         while index.entries[at]:
             row = row_at(index, at)
             taken |= wide[row, KEY] == wanted and vertex[row, KIND] == kind
-            at = (at + 1) & mask
+            at = after(index, at)
         if not taken:
             return wanted
         wanted += 1

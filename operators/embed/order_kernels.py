@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from freshet.kernels.kernel import kernel
-from freshet.partitioner.hash_index import HashIndex, has_room, home_of, matches, put, row_at
+from freshet.partitioner.hash_index import HashIndex, after, has_room, home_of, matches, put, row_at
 from freshet.state.salt import hash_text, mix
 
 
@@ -73,7 +73,6 @@ def number_ints(
     Returns where room ran out, or n, and how many ids are known then.
     Shapes: keys (room,) int64, the ids by number; ids (n,) int64; out (n,) int32.
     """
-    mask = len(index.entries) - 1
     for i in range(start, len(ids)):
         half = mix(index.salt, ids[i])
         at, found = home_of(index, half), np.int64(-1)
@@ -81,7 +80,7 @@ def number_ints(
             if matches(index, at, half) and keys[row_at(index, at)] == ids[i]:
                 found = row_at(index, at)
                 break
-            at = (at + 1) & mask
+            at = after(index, at)
         if found < 0:
             if known == len(keys) or not has_room(index, known + 1):
                 return i, known
@@ -108,7 +107,6 @@ def number_names(
 
     Shapes: bounds (room + 1,) int64; pool (bytes,) uint8; offsets (n + 1,) int64; data uint8.
     """
-    mask = len(index.entries) - 1
     for i in range(start, len(offsets) - 1):
         begin, end = offsets[i], offsets[i + 1]
         half = mix(index.salt, np.int64(hash_text(index.salt, data, begin, end)))
@@ -124,7 +122,7 @@ def number_names(
                 if same:
                     found = row
                     break
-            at = (at + 1) & mask
+            at = after(index, at)
         if found < 0:
             full = known + 1 == len(bounds) or bounds[known] + end - begin > len(pool)
             if full or not has_room(index, known + 1):

@@ -38,14 +38,14 @@ def ids_on_one_place(salt: Salt, n: int) -> list[int]:
 
 @kernel
 def _scan(salt: Salt, text: np.ndarray, found: np.ndarray, places: int) -> int:
-    """Numbers in 10 digits whose text falls on place 0."""
+    """Numbers in 10 digits whose text falls on place 0 of an index of so many places, or fewer."""
     count = number = 0
     while count < len(found):
         rest = number
         for k in range(10):
             text[9 - k] = 48 + rest % 10
             rest //= 10
-        if mix(salt, np.int64(hash_text(salt, text, 0, 10))) & np.uint64(places - 1) == 0:
+        if np.int64(mix(salt, np.int64(hash_text(salt, text, 0, 10)))) < (1 << 32) // places:
             found[count] = number
             count += 1
         number += 1
