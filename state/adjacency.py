@@ -7,7 +7,6 @@ A long list that is searched has an index in memory (state/memory/list_index.py)
 that is about to search asks first whether one is missing (`lacks_index`), and leaves making it to `Lists.make_index`.
 
 Each part in a table has a pool of its own: what stands in a part's tables does not depend on those beside it.
-
 Tagged lists have a number beside each value, of which no two entries of a list have the same: an entry is known by it
 and not by its value, which many may have. A chunk's first half has the values, its second half the tags.
 Entries are slots of their part: of the same rows, or of the rows of the lists at the other end (`Lists.end_at`).
@@ -149,10 +148,7 @@ def _grow(lists: ListsView, row: int) -> bool:
 
 @inner
 def lengthen(lists: ListsView, row: int, more: int) -> bool:
-    """Have up to FIRST_CAPACITY more entries, to be written; False, with nothing changed, when the pool must grow.
-
-    Of tagged lists half as many.
-    """
+    """Have up to FIRST_CAPACITY more entries, of tagged lists half as many; False, unchanged, if the pool is full."""
     head = lists.head.data
     room = head[row, _CAPACITY] >> 1 if lists.tagged else head[row, _CAPACITY]
     if head[row, _LENGTH] + more > room and not _grow(lists, row):
