@@ -17,6 +17,7 @@ from freshet.job.lifecycle.lag_file import read_lag
 from freshet.job.serving.bounds.calls import BOUNDS_S, Calls
 from freshet.operators.telemetry.figures import LEARNED, UNLEARNED, Figures, cumulative, seconds_of
 from freshet.operators.telemetry.load import read_loads
+from freshet.operators.telemetry.paging import BUDGET, PAGE_FAULTS, PAGED, PRIVATE, RESIDENT
 from freshet.operators.telemetry.profile import read_figures
 
 _STATES = RUNNING, STOPPED, ENDED, FAILED, LOST
@@ -30,6 +31,7 @@ _COUNTS = {
     "tombstones_skipped": "messages without a value that were skipped",
     "rows_changed": "rows of the change log, without epoch 0",
     "redone_rows": "rows of sums that were summed again",
+    PAGE_FAULTS: "pages that threads of a job with --memory waited for",
 }
 _SIZES = {
     "vertices": "live vertices of the graph",
@@ -37,6 +39,9 @@ _SIZES = {
     LEARNED: "live vertices of kinds with learned rows",
     UNLEARNED: "those of them whose ids were not there at training, with zeros in the place of their learned rows",
 }
+# Memory of a job with --memory, by the label `of`: the option itself, what the process holds beside files, all files of
+# tables, and what is in memory of these.
+_MEMORY = {BUDGET: "budget", PRIVATE: "private", PAGED: "files", RESIDENT: "resident"}
 _LATENCIES = {
     "applied_seconds": "from the arrival of an epoch's first event until its rows are computed",
     "freshness_seconds": "from the arrival of an epoch's first event until others can read its rows",
@@ -107,6 +112,12 @@ def _of_figures(figures: Figures) -> Iterator[Metric]:
     for name, text in _SIZES.items():
         if name in figures.gauges:
             yield GaugeMetricFamily(f"freshet_graph_{name}", text, figures.gauges[name])
+    memory = GaugeMetricFamily("freshet_memory_bytes", "memory of a job with --memory", labels=["of"])
+    for name, of in _MEMORY.items():
+        if name in figures.gauges:
+            memory.add_metric([of], figures.gauges[name])
+    if memory.samples:
+        yield memory
     if "rejected" in figures.counts:
         rejected = CounterMetricFamily("freshet_rejected", "records rejected", labels=["reason"])
         for reason, number in figures.reasons.items():
