@@ -17,6 +17,7 @@ from freshet.state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
 _CAPACITY_MAX = 1 << 32
+_TAKEN, _OF = 2, 3  # so many of so many places are taken at most
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -35,7 +36,7 @@ def make_index(salt: Salt, entries: int = 0) -> HashIndex:
 
 
 def _capacity_for(entries: int) -> int:
-    return 3 * entries // 2 + 4
+    return _OF * entries // _TAKEN + 4
 
 
 def _with_capacity(salt: Salt, capacity: int) -> HashIndex:
@@ -44,7 +45,7 @@ def _with_capacity(salt: Salt, capacity: int) -> HashIndex:
 
 def grown(index: HashIndex, entries: int) -> HashIndex:
     """Return the index, or a larger one with the same entries if it has no room for `entries` in all."""
-    if 4 * entries <= 3 * len(index.entries):
+    if _OF * entries <= _TAKEN * len(index.entries):  # as `has_room`, which only kernels call
         return index
     capacity = len(index.entries)
     larger = _with_capacity(index.salt, max(_capacity_for(entries), capacity + capacity // 4))
@@ -55,7 +56,7 @@ def grown(index: HashIndex, entries: int) -> HashIndex:
 @inner
 def has_room(index: HashIndex, entries: int) -> bool:
     """Return whether the index may have `entries` entries in all."""
-    return 3 * entries <= 2 * len(index.entries)
+    return _OF * entries <= _TAKEN * len(index.entries)
 
 
 @inner
