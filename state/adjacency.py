@@ -362,24 +362,11 @@ class Lists:
         # of views that are made again when they are stale, by which it is seen whether this one is
         of = self.head.view, self.pool.view, weight, self.free.view, self._far.view, self._index
         if self._view is None or any(map(is_not, of, self._view_of)):
-            self._view, self._view_of = self._make_view(weight), of
+            room = min(pool.stride for pool in self.pools)  # after a restore the two may have grown differently
+            shifts, short = (self.head.part_shift, self._far.part_shift), list_index.LONG // 2
+            self._view = ListsView(*of[:4], self.weighted, self.tagged, room, *shifts, short, self._index)
+            self._view_of = of
         return self._view
-
-    def _make_view(self, weight: View) -> ListsView:
-        room = min(pool.stride for pool in self.pools)  # after a restore the two may have grown differently
-        return ListsView(
-            self.head.view,
-            self.pool.view,
-            weight,
-            self.free.view,
-            self.weighted,
-            self.tagged,
-            room,
-            self.head.part_shift,
-            self._far.part_shift,
-            list_index.LONG // 2,
-            self._index,
-        )
 
     def _no_weights(self) -> View:
         """Return a view of no table, of the same types, so that kernels are compiled once."""

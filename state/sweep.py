@@ -64,10 +64,8 @@ class _Part:
         self._owing: list[Table] = []  # the next one is the last
         self._tags: dict[str, list[int]] = {}
         self._superseded: list[str] = []
-        self._replaced: tuple[int, list[str]] = (
-            0,
-            [],
-        )  # entries of tables of earlier versions, and the marker they go at
+        # entries of tables of earlier versions, and the marker at which they go
+        self._replaced: tuple[int, list[str]] = 0, []
 
     def read(self, items: Entries) -> str:
         """Take the entries of a restore; what they are, in words."""
