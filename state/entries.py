@@ -13,7 +13,7 @@ def mapping_of(entries: Entries) -> Mapping[str, bytes]:
 
 
 class SomeEntries(Mapping[str, bytes]):
-    """Those entries whose keys are wanted."""
+    """Entries whose keys are wanted, of a mapping."""
 
     def __init__(self, entries: Mapping[str, bytes], is_wanted: Callable[[str], bool]) -> None:
         self._entries = entries

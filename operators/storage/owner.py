@@ -35,7 +35,7 @@ class Changed(NamedTuple):
 
 
 class Owner:
-    """Those masters of a task's parts whose flags are `owned`, and their rows, `width` wide."""
+    """Masters of a task's parts whose flags are `owned`, with rows of `width` channels."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Owner:
 
     @property
     def _stored(self) -> Stored:
-        """What `update` compares rows with."""
+        """Rows, or prints of rows, that `update` compares new rows with."""
         raise NotImplementedError
 
 

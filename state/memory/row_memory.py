@@ -19,7 +19,7 @@ _MOVED_AT_ONCE = 16 << 20  # bytes
 
 
 class RowMemory:
-    """Where the rows of a table of `parts` parts are, and where they are to be when there are more.
+    """Memory that the rows of a table of `parts` parts are in, and that they move to when there are more.
 
     Invariant: a table that a `Pager` has moved to a file stays in one.
     """
