@@ -154,11 +154,15 @@ class LocalRuntime:
         """Stop after the block under way; the output is complete up to the last epoch committed."""
         self._stop.set()
 
-    def run(self, on_progress: Callable[[], None] = lambda: None) -> bool:
+    def run(
+        self, on_progress: Callable[[], None] = lambda: None, on_restore: Callable[[str], None] = lambda _: None
+    ) -> bool:
         """Process the input from where the state stands; returns whether it came to its end.
 
+        `on_restore` is called with a line for people whenever the tables of another operator are about to be read.
         Raises: whatever failed in a stage.
         """
+        self._on_restore = on_restore
         out = Path(self.settings.out)
         forget_profiles(out)
         for name in (PARSER, PARTITIONER, *(row.name for row in self.flow.staged), COMMIT):
@@ -189,6 +193,7 @@ class LocalRuntime:
         partitioner.log.retention = self._commits
         entries = self._store.entries(PARTITIONER)
         chunk, block = map(int, entries.get(READ_POSITION, b"0 0").split())
+        self._note_restore(PARTITIONER, 0)
         partitioner.restore(SomeEntries(entries, lambda key: key != READ_POSITION))
         self._under_way.expect(place.number for place in self.flow[SINK].places)
         partitioner.watch(self._under_way)
@@ -224,11 +229,15 @@ class LocalRuntime:
     def _stages(self) -> dict[Place, Stage]:
         """The stages after the Partitioner, restored."""
         stages: dict[Place, Stage] = {}
-        for row in self.flow.staged:
+        for number, row in enumerate(self.flow.staged):
+            self._note_restore(row.name, number + 1)
             for place in row.places:
                 stage = stages[place] = make_stage(self._config, *place)
                 stage.restore(*(self._store.entries(str(Place(row.name, part))) for part in stage.parts))
         return stages
+
+    def _note_restore(self, name: str, done: int) -> None:
+        self._on_restore(f"reading the tables of {name}, {done + 1} of {len(self.flow.staged) + 1} operators")
 
     def _segments(self, stages: dict[Place, Stage]) -> list[Callable[[Work], None]]:
         """A step for each layer, the first with Storage 0 as well, and one for the Sink and the commit.

@@ -260,7 +260,7 @@ def _run_local(running: Running) -> int:
                 update()
 
             try:
-                finished = runtime.run(on_progress)
+                finished = runtime.run(on_progress, bar.update)
             except Exception as error:
                 run_file.update_run(out, state=run_file.FAILED, error=one_line(error), ended_ms=_now_ms())
                 raise JobFailed(one_line(error)) from error
