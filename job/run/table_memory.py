@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import psutil
 
 from freshet.job.console import say
+from freshet.job.errors import UsageError
 from freshet.job.folder import layout
 from freshet.job.units import format_size
 from freshet.operators.settings import TableMemory
@@ -21,7 +23,13 @@ def table_memory(budget_bytes: int | None, out: Path) -> TableMemory:
 
 
 def check_memory(budget_bytes: int, out: Path) -> None:
-    """Say what of --memory can't be kept: too little for the process, or no disk for tables."""
+    """Say what of --memory can't be kept: too little for the process, or no disk for tables.
+
+    Raises: UsageError where the system has no such mappings of files.
+    """
+    if not sys.platform.startswith("linux"):
+        msg = "--memory: a local job keeps to it on Linux alone; leave it out, or use --runtime flink"
+        raise UsageError(msg)
     if budget_bytes < 2 * _OF_PROCESS_MIB << 20:
         say(
             f"--memory {format_size(budget_bytes)}: the process itself takes about {_OF_PROCESS_MIB}MiB; where tables "

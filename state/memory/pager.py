@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.log_lines import warn
 from freshet.state.memory.mapped_file import MappedFile
 
 PAGED_BYTES = 1 << 20  # smaller arrays stay in memory
@@ -67,9 +68,15 @@ class PagedFile(MappedFile):
         self.lock = threading.Lock()  # for its mapping, which moves when the file grows
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
-        """The file as an array of this shape, which is no smaller than the one before; new rows are zeros."""
+        """The file as an array of this shape, which is no smaller than the one before; new rows are zeros.
+
+        Raises: OSError naming the folder, where its disk is full.
+        """
         with self.lock:
-            made = super().array(shape, dtype)
+            try:
+                made = super().array(shape, dtype)
+            except OSError as error:  # as of a full disk
+                raise OSError(error.errno, error.strerror, str(self.path.parent)) from None
             if self._memory is not None:
                 self._memory.madvise(mmap.MADV_RANDOM)  # rows lie at random places: reading around them is in vain
             return made
@@ -235,8 +242,12 @@ def shared_pager(folder: Path, budget: MemoryBudget) -> Pager:
 def _run(reference: weakref.ref[Pager]) -> None:
     wait_s = _TICK_S[0]
     while (pager := reference()) is not None:
-        wait_s = pager.make_room()
-        pager.wants_files = pager.is_short()
+        try:
+            wait_s = pager.make_room()
+            pager.wants_files = pager.is_short()
+        except OSError as error:  # also what the owner of a table comes to that waits for room
+            warn(f"{pager.folder}: pages of tables can't be given up: {error}")
+            return
         del pager
         time.sleep(wait_s)
 
