@@ -16,7 +16,7 @@ from freshet.job.kafka.client import ClientProperties
 from freshet.job.options.flink_keys import resolve
 from freshet.job.options.run_config import RunConfig
 from freshet.job.options.runtime_options import NEWEST
-from freshet.job.run.table_memory import check_memory
+from freshet.job.run.memory_check import check_memory
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.parser.event_files import EventFileError, list_files
 

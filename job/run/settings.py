@@ -15,10 +15,9 @@ from freshet.job.options.flink_keys import without_secrets
 from freshet.job.options.marks import Holds, Option
 from freshet.job.options.run_config import RunConfig, option_values_of_a_run, that_hold
 from freshet.job.run.outputs import Outputs, outlet_settings
-from freshet.job.run.table_memory import table_memory
 from freshet.job.uris import is_remote, local_path
 from freshet.operators.epochs.config import CutLogConfig
-from freshet.operators.settings import Settings
+from freshet.operators.settings import Settings, TableMemory
 
 BEGUN = "start_from", "ignore_positions"  # options that only the begin of a job uses
 OPENER = "freshet.job.kafka.cut_channel:open_channel"
@@ -44,6 +43,11 @@ def settings_of_run(
             "memory": table_memory(config.memory_bytes if config.runtime == "local" else None, out),
         },
     )
+
+
+def table_memory(budget_bytes: int | None, out: Path) -> TableMemory:
+    """Return the memory for tables within --memory of a local job, whose process is all that it has."""
+    return TableMemory() if budget_bytes is None else TableMemory(budget_bytes, str(out / layout.TMP))
 
 
 def kept_options(config: RunConfig) -> dict[str, Any]:

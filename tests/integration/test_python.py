@@ -19,6 +19,7 @@ import pytest
 import freshet
 from freshet.errors import CheckFailedError, JobTimeoutError, UsageError
 from freshet.job.folder.run_file import read_run
+from freshet.job.status.report import report
 from tests.support.runs.jobs import Input, make_input
 
 pytestmark = pytest.mark.slow
@@ -119,12 +120,21 @@ def test_a_job_ends_with_a_killed_kernel_unless_it_is_detached(given: Input, tmp
     with pytest.raises(JobTimeoutError, match="it goes on"):
         job.wait(timeout=0.1)
     until_stopped(ends)
+    until_events(goes_on)
     assert job.stop().state == "stopped" and job.state == "stopped"
     assert job.wait().events == job.summary.events > 0
     again = freshet.run(**inputs(given), out=ends, resume="latest", **LONG)
     with again:
         assert again.state == "running"
     assert again.state == "stopped" and again.stop() == again.stop()
+
+
+def until_events(out: Path) -> None:
+    """Wait until a job has read events; one that is stopped earlier has no figures to sum up."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not report(out)["events"]:
+        assert time.monotonic() < deadline, read_run(out)
+        time.sleep(0.1)
 
 
 def until_stopped(out: Path) -> None:

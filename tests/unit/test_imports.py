@@ -160,6 +160,7 @@ def test_the_command_reads_its_options_without_numpy() -> None:
     """OpenBLAS chooses its kernels when numpy is loaded: after `--processor` and `--resume` are read."""
     code = """
 import sys
+import freshet.job.run.preflight, freshet.job.run.processor
 from freshet.job.cli import menu
 menu([])
 assert not {"numpy", "pyarrow", "numba"} & set(sys.modules), "loaded too early"

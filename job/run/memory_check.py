@@ -1,4 +1,4 @@
-"""Memory for the tables of a job in the local runtime, whose process is all that the job has."""
+"""What of the memory of a local job can be kept, looked at before anything is started."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ import psutil
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
-from freshet.job.folder import layout
 from freshet.job.units import format_size
-from freshet.operators.settings import TableMemory
 
 _OF_PROCESS_MIB = 300  # what a local job takes beside its graph: Python, compiled kernels, buffers
 _IN_MEMORY = "tmpfs", "ramfs"
-
-
-def table_memory(budget_bytes: int | None, out: Path) -> TableMemory:
-    """Return the memory for tables within --memory; None: no budget."""
-    return TableMemory() if budget_bytes is None else TableMemory(budget_bytes, str(out / layout.TMP))
 
 
 def check_memory(budget_bytes: int, out: Path) -> None:
