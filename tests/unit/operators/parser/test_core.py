@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from freshet.operators.parser.core import Parser
 from freshet.operators.parser.messages import RawMessage
-from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES
+from freshet.partitioner.events import DEFAULT_TYPE, OP_NAMES, largest_ts
 from freshet.schema import Features
 from tests.support.stages.parsed import ORIGIN, REJECTED, as_rows, jsonl, table, the_same_as_jsonl
 
@@ -75,7 +75,8 @@ def test_accepted_events() -> None:
     assert all(row[3] == 1 for row in rows[10:])
     assert [row[7] for row in rows[7:10]] == [None, 1_700_000_000_000, None]
     assert [row[7] for row in rows[-4:]] == [-5, 2**63 - 1, 1 - 2**63, 0]
-    assert events.largest_ts() == 2**63 - 1
+    assert events.ts is not None
+    assert largest_ts(events.ts, []) == 2**63 - 1
     assert (set(events.source.tolist()), set(events.partition.tolist())) == ({3}, {2})
     assert (events.end_source, events.end_partition, events.end_position) == (3, 2, 10 + len(ACCEPTED))
     assert (events.arrival_ms, events.types) == (5.0, (DEFAULT_TYPE, "cites", "writes"))
