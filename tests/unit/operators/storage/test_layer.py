@@ -199,7 +199,7 @@ def test_only_changed_pages_become_dirty() -> None:
         list(table.take_owed(1000))
     core.apply(2, [sync(2, rew_src=[1], rew_dst=[0], rew_old=[2], rew_new=[3])])
     dirty = {table.name for table in core.tables if (table.view.flags == DIRTY).any()}
-    assert dirty == {"s", "note", "x", "out.weight", "in.weight"}
+    assert dirty == {"s", "note", "print", "out.weight", "in.weight"}
 
 
 def test_gcn_reads_the_loop_from_the_context_and_not_from_an_edge() -> None:
