@@ -31,6 +31,7 @@ import numpy as np
 
 from freshet.log_lines import warn
 from freshet.state.memory.mapped_file import MappedFile
+from freshet.state.memory.page_map import PRESENT, page_entries
 
 PAGED_BYTES = 1 << 20  # smaller arrays stay in memory
 IN_MEMORY_SHARE = 0.6  # of the budget: private memory past this share has tables move to files
@@ -42,7 +43,6 @@ _COUNT_SHARE = 0.2  # of the time of the thread, for counting
 _HOT_SHARE = 0.5  # of the pages of a chunk: past this it gets its second chance
 _TIGHT_S = 30.0
 _SYNC = 7  # of sync_file_range(2): wait, write, wait
-_PRESENT = np.uint64(1 << 63)  # of a page in /proc/self/pagemap
 _CACHESTAT, _PROCESS_MADVISE = 451, 440  # numbers of the system calls, on all processors (Linux 6.5, 5.10)
 _RANGES_MAX = 1024  # of a call
 
@@ -87,8 +87,7 @@ class PagedFile(MappedFile):
         with self.lock:
             if self._memory is None:
                 return 0
-            address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-            return _resident(self._file, address, 0, self.nbytes)
+            return _resident(self._file, _address_of(self._memory), 0, self.nbytes)
 
     def give_up(self, begin: int) -> int:
         """Take the mark from the pages of a chunk that were used lately, or write the others and give them up.
@@ -99,7 +98,7 @@ class PagedFile(MappedFile):
             length = min(CHUNK, self.nbytes - begin)
             if self._memory is None or length <= 0:
                 return 0
-            address, given = ctypes.addressof(ctypes.c_char.from_buffer(self._memory)) + begin, 0
+            address, given = _address_of(self._memory) + begin, 0
             used = _mapped_pages(address, length)
             if used <= _HOT_SHARE * -(-length // mmap.PAGESIZE):
                 given = _resident(self._file, address, begin, length)
@@ -292,13 +291,14 @@ def _pidfd_of(pid: int) -> int:
 
 def _mapped_pages(address: int, length: int) -> int:
     """Return how many pages of a range this process has mapped; none where the kernel does not say."""
-    entries = np.empty(-(-length // mmap.PAGESIZE), np.uint64)
     try:
-        with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-            os.preadv(pagemap.fileno(), [entries.view(np.uint8).data], address // mmap.PAGESIZE * 8)
+        return int(np.count_nonzero(page_entries(address, length) & PRESENT))
     except OSError:
         return 0
-    return int(np.count_nonzero(entries & _PRESENT))
+
+
+def _address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 class _Range(ctypes.Structure):

@@ -18,14 +18,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from freshet.state.memory.page_map import OF_FILE, PRESENT, SWAPPED, page_entries
+
 _FIXED, _NO_RESERVE = 0x10, 0x4000  # of mmap(2) on Linux; not in Python's module before 3.13
 _ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MAY_MOVE, _TO_FIXED = 1, 2  # of mremap(2)
 _NO_ACCESS = 0
 _FAILED = ctypes.c_void_p(-1).value
 HUGE_PAGE = 2 << 20
-_ENTRY = np.dtype("<u8")  # of a page in /proc/self/pagemap
-_PRESENT, _SWAPPED, _OF_FILE = (np.uint64(1 << bit) for bit in (63, 62, 61))
 
 
 class FileSpan(NamedTuple):
@@ -94,17 +94,8 @@ class PrivateMap:
 
         Raises: OSError if the kernel does not provide this.
         """
-        entries = np.empty((end - begin) // mmap.PAGESIZE, _ENTRY)
-        pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
-        try:
-            place = (self.address + begin) // mmap.PAGESIZE * _ENTRY.itemsize
-            got = os.preadv(pagemap, [entries.view(np.uint8).data], place)
-        finally:
-            os.close(pagemap)
-        if got != entries.nbytes:
-            msg = f"/proc/self/pagemap: got {got} bytes, expected {entries.nbytes}"
-            raise OSError(msg)
-        return np.flatnonzero((entries & (_PRESENT | _SWAPPED) != 0) & (entries & _OF_FILE == 0))
+        entries = page_entries(self.address + begin, end - begin)
+        return np.flatnonzero((entries & (PRESENT | SWAPPED) != 0) & (entries & OF_FILE == 0))
 
     def take_over(self, copy: PrivateMap, begin: int, end: int) -> None:
         """Have the memory of a copy of this range in its place, with the changes that were made since.
