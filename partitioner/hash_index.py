@@ -17,7 +17,7 @@ from freshet.state.salt import Salt, mix
 
 FIRST_CAPACITY = 1024
 _CAPACITY_MAX = 1 << 32
-_TAKEN, _OF = 2, 3  # so many of so many places are taken at most
+_TAKEN, _OF = 2, 3  # an index is full at two thirds of its places
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 

@@ -20,7 +20,7 @@ from freshet.operators.sink import log_proof
 from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLogError
 from freshet.operators.telemetry.figures import FEATURED, HAS_TS, LEARNED, NOTED, UNLEARNED, UNUSUAL_TS
 from freshet.operators.telemetry.latency import KINDS, percentiles
-from freshet.operators.telemetry.paging import BUDGET, PAGED, PRIVATE, PRIVATE_SHARE_MAX
+from freshet.operators.telemetry.paging import BUDGET, PAGED, PRIVATE, leaves_little
 from freshet.operators.telemetry.profile import read_figures, read_profiles
 from freshet.operators.telemetry.status_file import BUCKETS, FROM_FLINK, SINK_PREFIX, read_statuses
 from freshet.partitioner.times.units import MS, unusual_in_words
@@ -183,9 +183,10 @@ def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]
             ATTR,
             "edges come with attr: it is checked and not kept, no layer reads it and no export of this job has it",
         )
-    if UNLEARNED not in known and (words := unlearned_in_words(read_figures(out).gauges)):
+    gauges = {} if {UNLEARNED, BUDGET} <= set(known) else read_figures(out).gauges
+    if UNLEARNED not in known and (words := unlearned_in_words(gauges)):
         yield UNLEARNED, words
-    if BUDGET not in known and (scarce := scarce_memory_in_words(read_figures(out).gauges)):
+    if BUDGET not in known and (scarce := scarce_memory_in_words(gauges)):
         yield BUDGET, scarce
     if UNUSUAL_TS not in known and (words := unusual_ts_in_words(out)):
         yield UNUSUAL_TS, words
@@ -195,10 +196,9 @@ def live_remarks(out: Path, known: Collection[str]) -> Iterator[tuple[str, str]]
 
 def scarce_memory_in_words(gauges: Mapping[str, int]) -> str | None:
     """Return that little of --memory is left for tables, or None."""
-    budget, private = gauges.get(BUDGET, 0), gauges.get(PRIVATE, 0)
-    if not gauges.get(PAGED) or private <= PRIVATE_SHARE_MAX * budget:
+    if not gauges.get(PAGED) or not leaves_little(gauges):
         return None
-    mib = f"{private >> 20:,} MiB of the {budget >> 20:,} of --memory"
+    mib = f"{gauges[PRIVATE] >> 20:,} MiB of the {gauges[BUDGET] >> 20:,} of --memory"
     return (
         f"the process takes {mib} beside the pages of its tables (libraries, indexes of ids and edges, buffers): most "
         "pages are read again when they are touched; give more --memory"

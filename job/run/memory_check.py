@@ -1,4 +1,4 @@
-"""What of the memory of a local job can be kept, looked at before anything is started."""
+"""Check of `--memory` of a local job before it starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_MEMORY = "tmpfs", "ramfs"
 
 
 def check_memory(budget_bytes: int, out: Path) -> None:
-    """Say what of --memory can't be kept: too little for the process, or no disk for tables.
+    """Warn where `--memory` is too little for the process, or there is no disk for tables.
 
     Raises: UsageError where the system has no such mappings of files.
     """

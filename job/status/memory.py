@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from freshet.operators.telemetry.figures import Figures
-from freshet.operators.telemetry.paging import BUDGET, PAGE_FAULTS, PAGED, PRIVATE, PRIVATE_SHARE_MAX, RESIDENT
+from freshet.operators.telemetry.paging import BUDGET, PAGE_FAULTS, PAGED, PRIVATE, RESIDENT, leaves_little
 
 _MANY_FAULTS_PER_S = 300.0  # threads wait for a disk by then: a fault takes 0.1 ms (flash) to 10 ms
 
@@ -24,7 +24,7 @@ def memory_of(figures: Figures, operators: Mapping[str, Mapping[str, Any]]) -> d
     limit = None
     if gauges[PAGED] > gauges[RESIDENT]:
         limit = "disk" if rate >= _MANY_FAULTS_PER_S else None
-        limit = "budget" if gauges[PRIVATE] > PRIVATE_SHARE_MAX * gauges[BUDGET] else limit
+        limit = "budget" if leaves_little(gauges) else limit
     return {
         "budget_bytes": gauges[BUDGET],
         "private_bytes": gauges[PRIVATE],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.state.memory.pager import Pager
 
@@ -14,7 +16,12 @@ PAGE_FAULTS, PAGED, RESIDENT, PRIVATE, BUDGET = (
     "private_bytes",
     "memory_budget_bytes",
 )
-PRIVATE_SHARE_MAX = 0.85  # of the budget: past this little is left for pages
+_PRIVATE_SHARE_MAX = 0.85  # of the budget: past this little is left for pages
+
+
+def leaves_little(gauges: Mapping[str, int]) -> bool:
+    """Return whether private memory leaves little of the budget for pages of tables."""
+    return gauges.get(PRIVATE, 0) > _PRIVATE_SHARE_MAX * gauges.get(BUDGET, 0)
 
 
 def with_paging(figures: Figures, pager: Pager | None, stage: str) -> Figures:

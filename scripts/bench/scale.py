@@ -49,10 +49,17 @@ def write_changes(path: Path, vertices: int, edges: int) -> int:
     return len(ops)
 
 
-def run(folder: Path, processes: int, told: dict[str, Any]) -> dict[str, Any]:
+def run(folder: Path, processes: int, predicted: dict[str, Any]) -> dict[str, Any]:
     """Run the job to its end; its `run.json`."""
     command = [str(FRESHET), "run", "--model", "M", "--snapshot", "S", "--events", "changes.parquet", "--out", "out"]
-    command += ["--parallelism", str(processes), "--pipeline", str(told["groups"]), "--parts", str(told["parts"])]
+    command += [
+        "--parallelism",
+        str(processes),
+        "--pipeline",
+        str(predicted["groups"]),
+        "--parts",
+        str(predicted["parts"]),
+    ]
     command += ["--epoch-events", str(EPOCH), "--epoch-ms", "0"]
     command += ["--snapshot-placement", "stream", "--checkpoint-interval", "10m"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -70,23 +77,23 @@ def measure(shape: str, vertices: int, edges: int, width: int) -> dict[str, Any]
         events = write_changes(folder / "changes.parquet", vertices, edges)
         asked = [str(FRESHET), "size", "M", "--vertices", str(vertices), "--edges", str(edges), "--json"]
         asked += ["--machines", str(processes), "--pipeline", str(groups), "--events-per-s", str(RATE)]
-        told = json.loads(subprocess.run(asked, cwd=folder, check=True, capture_output=True).stdout)["machines"]
-        found = run(folder, processes, told)
+        predicted = json.loads(subprocess.run(asked, cwd=folder, check=True, capture_output=True).stdout)["machines"]
+        found = run(folder, processes, predicted)
         rows: dict[str, Any] = found["profile"]
         sent = {name: row["bytes_out"] / events for name, row in rows.items()}
-        held = sum(sum(rows[name]["memory_bytes"].values()) for name in told["held"])
+        held = sum(sum(rows[name]["memory_bytes"].values()) for name in predicted["held"])
         image = folder_bytes(folder / "out" / "base")
-    of_link = {name: size for name, size in told["sent"].items() if sent[name]}  # others share their receiver's thread
+    of_link = {name: size for name, size in predicted["sent"].items() if sent[name]}  # the others stay in a thread
     pairs = {
-        "tables": (sum(told["held"].values()), held),
-        "base image": (told["checkpoint"], image),
+        "tables": (sum(predicted["held"].values()), held),
+        "base image": (predicted["checkpoint"], image),
         "bytes an event": (sum(of_link.values()) / RATE, sum(sent[name] for name in of_link)),
     }
     pairs |= {f"bytes of {name}": (size / RATE, sent[name]) for name, size in of_link.items()}
     line: dict[str, Any] = {
         "processes": processes,
         "groups": groups,
-        "parts": told["parts"],
+        "parts": predicted["parts"],
         "vertices": vertices,
         "edges": edges,
     }
