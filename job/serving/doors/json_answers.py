@@ -17,6 +17,8 @@ from freshet.job.serving.doors.http_front import as_json
 from freshet.state.served.ids import Ids, plain_ids, slice_of
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from freshet.job.serving.tables.served import Answer
 
 JSON = "application/json"
@@ -46,12 +48,27 @@ class Apart:
                 held.release()
                 return Response(body, media_type=JSON)
             parts = iter([body])
-        return StreamingResponse(self._sent(parts, size <= INLINE_BYTES, held), media_type=JSON)
+        return _HeldResponse(self._sent(parts, size <= INLINE_BYTES), held)
 
-    async def _sent(self, parts: Iterator[bytes], small: bool, held: Held) -> AsyncIterator[bytes]:
-        with held:
-            while (part := await self(small, next, parts, None)) is not None:
-                yield part
+    async def _sent(self, parts: Iterator[bytes], small: bool) -> AsyncIterator[bytes]:
+        while (part := await self(small, next, parts, None)) is not None:
+            yield part
+
+
+class _HeldResponse(StreamingResponse):
+    """An answer in parts whose bytes are given back at its end, also when the client has gone.
+
+    The parts of an answer that is cut off wait for a collection of garbage, which a server without work may not do for
+    minutes.
+    """
+
+    def __init__(self, parts: AsyncIterator[bytes], held: Held) -> None:
+        super().__init__(parts, media_type=JSON)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
 
 
 def object_of(members: dict[str, Any], lists: Lists) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from freshet.job.options.config_file import load_run_config
 from freshet.job.options.run_config import RunConfig, is_option, option_values, option_values_of_a_run
 from freshet.operators.epochs.config import CutLogConfig, SealingConfig
 from freshet.operators.parser.config import LetterConfig, ParserConfig
-from freshet.operators.settings import OutletConfig, Settings, TailConfig
+from freshet.operators.settings import OutletConfig, Settings, TableMemory, TailConfig
 from freshet.partitioner.config import PartitionerConfig
 
 # What has no option: found out by the run, or for tests alone. A field that is new and is meant to be an option, but
@@ -44,6 +44,7 @@ UNTOLD: dict[type, set[str]] = {
     LetterConfig: {"target", "record_bytes"},
     OutletConfig: {"model_tag"},
     TailConfig: {"begins_empty"},
+    TableMemory: {"budget_bytes", "folder", "counts_process"},
 }
 
 

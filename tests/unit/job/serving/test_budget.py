@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from starlette.requests import ClientDisconnect
 
 from freshet.job.serving.bounds import budget as rules
 from freshet.job.serving.bounds.budget import (
@@ -24,6 +25,7 @@ from freshet.job.serving.bounds.budget import (
 )
 from freshet.job.serving.doors import http_front
 from freshet.job.serving.doors.http_front import Front
+from freshet.job.serving.doors.json_answers import INLINE_BYTES, Apart
 from freshet.job.serving.protocol.columns import taken
 from freshet.job.serving.protocol.errors import ExhaustedError
 from freshet.state.served.ids import Texts
@@ -47,6 +49,22 @@ def test_bytes_are_counted_until_they_are_given_back():
         assert budget.in_flight == 0, "what a thread or a connection takes anyway"
     held.release()
     assert (budget.in_flight, budget.refused) == (0, 0)
+
+
+def test_an_answer_that_is_cut_off_gives_its_bytes_back_without_a_collection_of_garbage():
+    budget = Budget()
+    answer = Apart().answer(iter([bytes(INLINE_BYTES)] * 3), 3 * INLINE_BYTES, budget.hold(3 * INLINE_BYTES, "rows"))
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            assert budget.in_flight == 3 * INLINE_BYTES
+            msg = "the client has gone"
+            raise OSError(msg)
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(answer(scope, None, send))
+    assert budget.in_flight == 0
 
 
 def test_past_the_budget_is_refused():
