@@ -28,7 +28,7 @@ test: $(ALL) ## all tests (ARGS="tests/unit -q" for some)
 quick: $(ALL) ## in two minutes: house, imports, tests of the rooms that changed, some seeds and models
 	$(BIN)/python scripts/quick.py
 
-drills: $(ALL) ## the tests that are too long for make test: more kills, rescaling and lost machines (a quarter of an hour)
+drills: $(ALL) ## the tests that are too long for make test: more kills, rescaling and lost machines (half an hour)
 	$(BIN)/python -m pytest -n 2 -m long $(ARGS)
 
 check: $(ALL) ## linters and types

@@ -21,6 +21,7 @@ def _jars() -> None:
     require_jars()
 
 
+@pytest.mark.long
 def test_a_tenth_of_the_stream_is_malformed_in_all_ways(tmp_path: Path) -> None:
     outcome = BadInput(Case(events=12_000, seed=1), tmp_path, say).run()
     assert outcome.good, outcome.notes

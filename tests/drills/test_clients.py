@@ -12,5 +12,6 @@ from tests.support.runs.judge import say
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_clients_are_killed_and_the_job_goes_on(tmp_path: Path) -> None:
     ClientKills(tmp_path, 20_000, ("other host",), say).run()

@@ -73,6 +73,7 @@ def whole(stream: Input, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     return line, edges
 
 
+@pytest.mark.long
 def test_flink_expires_the_same_through_a_kill(
     stream: Input, whole: tuple[dict[str, Any], dict[Any, Any]], tmp_path: Path, jobs: list[Job]
 ) -> None:

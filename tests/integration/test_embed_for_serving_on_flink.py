@@ -52,6 +52,7 @@ def expected(given: Input, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return embeddings(out)
 
 
+@pytest.mark.long
 def test_the_bits_are_the_same_though_a_step_is_killed(
     given: Input, expected: dict[str, bytes], tmp_path: Path
 ) -> None:

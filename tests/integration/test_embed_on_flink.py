@@ -77,6 +77,7 @@ def await_step(process: subprocess.Popen[str], out: Path, step: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_what_was_killed_leaves_nothing_running_and_is_gone_on_with(given: Input, tmp_path: Path) -> None:
     """First the command, at an early step, then Java, at a later one; all is of its owner alone."""
     assert given.snapshot is not None

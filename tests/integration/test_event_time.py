@@ -192,6 +192,7 @@ def reached(out: Path) -> list[list[int]]:
     return found
 
 
+@pytest.mark.long
 def test_four_readers_and_one_after_a_kill_cut_by_the_days_of_all_partitions(
     broker: Broker, year: Input, tmp_path: Path, jobs: list[Job]
 ) -> None:
@@ -221,6 +222,7 @@ class FileAndTopic(TopicInput):
         return [*super().options, "--events", str(self.events)]
 
 
+@pytest.mark.long
 def test_a_file_beside_a_topic_waits_for_its_days_and_is_waited_for(
     broker: Broker, year: Input, tmp_path: Path, jobs: list[Job]
 ) -> None:

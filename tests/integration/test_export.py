@@ -142,6 +142,7 @@ def test_killed_it_goes_on_from_its_newest_checkpoint_in_the_other_runtime(
     second.check()
 
 
+@pytest.mark.long
 def test_a_topic_is_read_on_from_the_offsets(tmp_path: Path, jobs: list[Job]) -> None:
     """Messages of 70 events, epochs of 100: the job is stopped within messages."""
     require_jars()

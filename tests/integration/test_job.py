@@ -142,6 +142,7 @@ def test_stop_resume_signal_and_an_older_savepoint_with_other_parallelism(job: M
     assert again.last_line.startswith("nothing left to do")
 
 
+@pytest.mark.long
 def test_operators_that_fail_on_the_way(job: Make, stream: Input, tmp_path: Path) -> None:
     one = job(stream)
     # In the order of the flow: nothing after an operator that fails gets as far as to fail in the same attempt.

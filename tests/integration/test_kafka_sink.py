@@ -141,6 +141,7 @@ def test_rejected_records_in_a_topic(broker: Broker, job: Make, tmp_path: Path) 
     assert not (one.out / "dead_letters.jsonl").exists()
 
 
+@pytest.mark.long
 def test_a_broker_that_pauses_slows_the_source(job: Make, tmp_path: Path) -> None:
     config = tmp_path / "job.yaml"
     config.write_text("kafka:\n  buffer.memory: 65536\n  batch.size: 16384\n")

@@ -153,6 +153,7 @@ def test_foreign_records_are_mapped_or_set_aside_with_their_place(
     job.check()
 
 
+@pytest.mark.long
 def test_partitions_are_divided_among_readers_also_new_ones(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
     """Partitions are added while the job runs; it is killed, and goes on with another number of readers.
 

@@ -105,6 +105,7 @@ def held(streamed: Streamed, live: LiveGraph, epochs: set[int]) -> None:
         assert {place.rpartition("/")[2].partition(":")[0] for place in data["positions"]} <= {"live-graph"}
 
 
+@pytest.mark.long
 def test_it_follows_a_job_through_a_kill_and_a_resume(streamed: Streamed, tmp_path: Path) -> None:
     job, folder = streamed.job, tmp_path
     produce(events=[str(folder / "first.jsonl")], to=streamed.topic, partitions=3, batch=PER_MESSAGE)

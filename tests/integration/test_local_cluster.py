@@ -17,6 +17,7 @@ from tests.support.runs.scripts import run_script
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_processes_of_a_cluster_are_killed_and_replaced(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 2) as cluster:
         first, second = cluster.task_managers

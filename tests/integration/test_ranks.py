@@ -77,7 +77,7 @@ def cases(ranks: int) -> dict[str, Case]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_gradients_and_rows_are_those_of_one_process(ranks: int, tmp_path: Path) -> None:
     given = cases(ranks)
     folders = {name: tmp_path / f"{number:03}" for number, name in enumerate(given)}

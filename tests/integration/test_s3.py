@@ -77,6 +77,7 @@ def has_checkpoint(one: Job, server: MotoServer) -> bool:
     return any(attempt in key and key.endswith("/_metadata") for key in server.keys("jobs/"))
 
 
+@pytest.mark.long
 def test_a_job_with_its_state_on_s3_survives_kills(
     job: Callable[[Input], Job], server: MotoServer, tmp_path: Path
 ) -> None:

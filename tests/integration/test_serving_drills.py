@@ -29,6 +29,7 @@ SLOW = {"slow": {"parser": 500}, "chunk": 100}
 Make = Callable[[Input], Job]
 
 
+@pytest.mark.long
 def test_a_server_and_a_job_that_are_stopped_for_a_while(job: Make, servers: list[Server], tmp_path: Path) -> None:
     """By SIGSTOP: connections stay, and nobody answers, or nothing new comes."""
     one = job(make_input(tmp_path / "in", EVENTS, snapshot=True))

@@ -121,6 +121,7 @@ class Live:
         new.check()
 
 
+@pytest.mark.long
 def test_a_job_on_a_cluster_is_exchanged_by_a_detached_one(tmp_path: Path, broker: Broker, jobs: list[Job]) -> None:
     live = Live.of(tmp_path, broker, "swapped-on-a-cluster")
     jobs.append(live.job)

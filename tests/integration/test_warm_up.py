@@ -31,6 +31,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_of_cache(tmp_path_factory.mktemp("kernels") / "warm")
 
 
+@pytest.mark.long
 def test_a_second_warm_up_compiles_nothing(cache: Path) -> None:
     before = kernels_in(cache)
     command = [sys.executable, "-m", "freshet.job.cli", "warm-up"]

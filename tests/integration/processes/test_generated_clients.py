@@ -117,6 +117,7 @@ def test_typescript(served: tuple[Served, str], tmp_path: Path) -> None:
     assert run(["node", "read.js", served[1]], tmp_path) == "typed\n"
 
 
+@pytest.mark.long
 def test_arrow_flight_from_go(served: tuple[Served, str], tmp_path: Path) -> None:
     if not shutil.which("go"):
         pytest.skip("Go is not installed")
