@@ -35,6 +35,37 @@ Finish = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Stored, np.nd
 _AHEAD = 8
 
 
+class Behind(NamedTuple):
+    """UPDATE of few rows in the same call as the merge of an epoch, with memory for as many as `chosen` has room for.
+
+    Where they are more, or anything else is to be done between the two, `found[0]` stays -1, and nothing is updated.
+    Shapes: own (rows, width) float32; counts (rows,) int32; bias (width,) or (0,) float32; stamp (rows,) int64; flags
+    (rows,) uint8; forced (n,) bool, zeros; group (n,) int16, zeros; chosen (n,) int32, the updated vertices; slots (n,)
+    int32 and x (n, width) float32, those of them that changed, and their rows; found (2,) int64, how many these are.
+    """
+
+    own: np.ndarray
+    counts: np.ndarray
+    bias: np.ndarray
+    mean: bool
+    relu: bool
+    prints: Prints
+    stamp: np.ndarray
+    flags: np.ndarray
+    owned: int
+    forced: np.ndarray
+    group: np.ndarray
+    chosen: np.ndarray
+    slots: np.ndarray
+    x: np.ndarray
+    found: np.ndarray
+
+
+# Vertices that are updated besides those that the merge touches, (n,) and (m,) int32, and the serial that marks those
+# that are chosen (row_kernels.choose).
+Candidates = tuple[np.ndarray, np.ndarray, int]
+
+
 @inner
 def ask_for_rows(s: np.ndarray, own: np.ndarray, x: np.ndarray, slots: np.ndarray, i: int) -> None:
     """Ask for the rows of a slot behind the i-th: its float64 sums, its self input and its stored row."""

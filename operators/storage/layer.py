@@ -14,8 +14,10 @@ from freshet.operators.graph.row_kernels import gather, put
 from freshet.operators.graph.sources import NO_SOURCES, SourceRows
 from freshet.operators.graph.topology import MASTER, SPLIT
 from freshet.operators.outcome import Message
+from freshet.operators.storage.behind import behind_of
 from freshet.operators.storage.epoch_topology import EpochTopology, prefixed
 from freshet.operators.storage.head import Handed, hand_on
+from freshet.operators.storage.owner import Changed
 from freshet.operators.storage.pairs import synopses_of
 from freshet.operators.storage.relations import RelationSynopses
 from freshet.operators.storage.shape import LayerShape
@@ -48,6 +50,7 @@ class LayerStorage(Core):
             one.make_of(self._into[kind])
         self._keeping = [k for k, one in self.kinds.items() if one.keeps_own and not self._stores_put_selves(k)]
         self.owners = [one.owner for one in self.kinds.values() if one.owner is not None]
+        self.behind = behind_of(self.relations, self.kinds, self._own, shape.tasks.parts)
         self._deals = shape.following is None and shape.tasks.parts > 1
         self.touched = 0
         self._index_bytes = Level()
@@ -108,8 +111,8 @@ class LayerStorage(Core):
             one.take_degrees(topology)
             if rows := [views[one.prefix] for views in brought if one.prefix in views]:
                 sent[kind] = one.read(rows)
-        touched = self._merge(epoch, topology, sent)
-        messages = self._update(epoch, topology, touched, sent)
+        touched, changed = self._merge(epoch, topology, sent)
+        messages = self._update(epoch, topology, touched, sent, changed)
         if self.shape.tasks.parts > 1:
             messages += self._partials(epoch, topology, touched, sent)
         self._index_bytes.set(self._held_by_indexes)
@@ -117,9 +120,14 @@ class LayerStorage(Core):
         self._index_bytes.set(self._held_by_indexes)
         return messages
 
-    def _merge(self, epoch: int, topology: EpochTopology, sent: dict[int, SourceRows]) -> list[np.ndarray]:
-        """Merge edges and rows; of each relation the targets whose synopses changed."""
+    def _merge(
+        self, epoch: int, topology: EpochTopology, sent: dict[int, SourceRows]
+    ) -> tuple[list[np.ndarray], Changed | None]:
+        """Merge edges and rows; of each relation the targets whose synopses changed, or what is updated behind."""
         every = [EMPTY_SLOTS] * len(self.relations)
+        if self.behind is not None and self.behind.takes(epoch, topology):
+            touched, changed = self.behind.merge(epoch, topology, next(iter(sent.values()), NO_SOURCES))
+            return every if touched is None else [touched], changed
         for (kind, *_), places in self._sharing.items():
             z, sources = self.relations[places[0]].store.z, sent.get(kind, NO_SOURCES)
             shares = len(places) > 1 and sources.slots.size > 0
@@ -135,13 +143,20 @@ class LayerStorage(Core):
         for kind in self._keeping:
             for slots, rows in sent[kind].selves if kind in sent else ():
                 self.kinds[kind].keep_selves(slots, rows)
-        return every
+        return every, None
 
     def _update(
-        self, epoch: int, topology: EpochTopology, touched: list[np.ndarray], sent: dict[int, SourceRows]
-    ) -> list[Message]:
-        """UPDATE of the active whole vertices, and what it changes for the next layer or the sink."""
+        self, epoch: int, topology: EpochTopology, touched: list[np.ndarray], sent: dict[int, SourceRows],
+        changed: Changed | None,
+    ) -> list[Message]:  # fmt: skip
+        """UPDATE of the active whole vertices, and what it changes for the next layer or the sink.
+
+        `changed`: what was updated behind the merge.
+        """
         handed, self.touched = list[Handed](), 0
+        if changed is not None and self.behind is not None:
+            handed, self.touched = [Handed(self.behind.prefix, self.owners[0], changed)], self.behind.updated
+            return hand_on(handed, self.owners, epoch, topology, last=self.shape.following is None)
         for kind, one in self.kinds.items():
             if one.owner is None:
                 continue

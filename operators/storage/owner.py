@@ -95,10 +95,13 @@ class Owner:
         (slots, *others), flags = candidates, self.masters.flags.data
         if others or not slots.flags.writeable:  # the kernel is compiled for those alone
             slots = np.concatenate(candidates)
-        if self._stamp.size < flags.size:
-            self._stamp = np.zeros(flags.size, np.int64)
+        self._have_stamps()
         chosen = np.empty(slots.size, np.int32)
         return chosen[: choose(slots, self._stamp, epoch + 1, flags, self.owned, chosen)]
+
+    def _have_stamps(self) -> None:
+        if self._stamp.size < (rows := self.masters.flags.data.size):
+            self._stamp = np.zeros(rows, np.int64)
 
     def update(self, slots: np.ndarray, forced: np.ndarray, finish: Finish, *, dealt: bool = False) -> Changed:
         """UPDATE from the tables of synopses and self inputs; rows whose bits changed, and those that are forced.

@@ -7,14 +7,16 @@ it has changed since its vertex was updated, or the vertex would have been updat
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 
 import numpy as np
 from typing_extensions import override
 
-from freshet.operators.aggregates.finishing import Finish, Prints, Stored
+from freshet.gnn.layers.base import Epilogue
+from freshet.operators.aggregates.finishing import Behind, Finish, Prints
 from freshet.operators.graph.row_prints import PRINT_WORDS, print_keys
 from freshet.operators.storage.owner import Owner
-from freshet.state.table import TableSet
+from freshet.state.table import Table, TableSet
 
 _BITS_MAX = 2**63 - 1
 _ROWS_AT_ONCE = 1 << 14
@@ -37,6 +39,8 @@ class PrintedOwner(Owner):
         former = self.prints.name.removesuffix("print") + "x"
         tables.replaced[former] = self.prints.name, self._seed.name
         self._missing = np.zeros(tables.parts, bool)
+        self._behind: Behind | None = None
+        self._behind_of: tuple[object, ...] = ()  # what it is made of: none is stale
 
     def begin(self, seed: int) -> None:
         """Take the key of this seed, where nothing is restored."""
@@ -59,6 +63,24 @@ class PrintedOwner(Owner):
                 self.update(some, some, self.make())
         self._missing[:] = False
 
+    def behind(self, own: Table, counts: Table, epilogue: Epilogue, rows_max: int) -> Behind:
+        """Return what an UPDATE behind the merge of an epoch needs, of at most that many rows."""
+        flags = self.masters.flags.data
+        self._have_stamps()
+        of = self.prints.view, own.data, counts.data, flags, self._stamp
+        if self._behind is not None and all(map(is_, of, self._behind_of)):
+            return self._behind
+        if (before := self._behind) is None:
+            slots, x = np.empty((2, rows_max), np.int32), np.empty((rows_max, self.width), np.float32)
+            none, found = np.zeros(rows_max, bool), np.zeros(2, np.int64)
+            few = none, np.zeros(rows_max, np.int16), slots[0], slots[1], x, found
+        else:
+            few = before.forced, before.group, before.chosen, before.slots, before.x, before.found
+        bound = flags, self.owned
+        self._behind = Behind(own.data, counts.data, *epilogue, self._stored, self._stamp, *bound, *few)
+        self._behind_of = of
+        return self._behind
+
     @override
     def rows(self, slots: np.ndarray) -> np.ndarray:
         """Return the rows of these vertices, (n, width) float32."""
@@ -71,5 +93,5 @@ class PrintedOwner(Owner):
 
     @property
     @override
-    def _stored(self) -> Stored:
+    def _stored(self) -> Prints:
         return Prints(self.prints.view, print_keys(int(self._seed.data[0]), self.width))

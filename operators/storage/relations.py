@@ -9,7 +9,7 @@ import numpy as np
 
 from freshet.gnn.layers.base import NO_CONTEXT, Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
-from freshet.operators.aggregates.finishing import Finish
+from freshet.operators.aggregates.finishing import Behind, Candidates, Finish
 from freshet.operators.aggregates.registry import aggregate_of
 from freshet.operators.graph.edge_lists import EdgeLists
 from freshet.operators.graph.part_rows import PartRows, frozen
@@ -71,10 +71,20 @@ class RelationSynopses:
         is_changed = self._merge(epoch, topology.of(self.prefix), sources, targets, own)
         return self.store.touched() if is_changed else None
 
+    def merge_and_update(
+        self, epoch: int, topology: EpochTopology, sources: SourceRows, own: Table | None, behind: Behind,
+        candidates: Candidates,
+    ) -> bool:  # fmt: skip
+        """Apply an epoch like `merge`, and UPDATE rows (`SumStore.merge`); returns whether there was work."""
+        return self._merge(epoch, topology.of(self.prefix), sources, NO_SOURCES, own, behind, candidates)
+
     def _merge(
-        self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows, own: Table | None = None
+        self, epoch: int, edges: Block, sources: SourceRows, targets: SourceRows, own: Table | None = None, *update: Any
     ) -> bool:
-        """Apply an epoch; returns whether there was work: an empty call takes as long as one event."""
+        """Apply an epoch; returns whether there was work: an empty call takes as long as one event.
+
+        `update`: what a store of sums updates behind.
+        """
         self._has_changed = bool(edges.columns)
         if not self._has_targets:
             targets = NO_SOURCES
@@ -83,7 +93,8 @@ class RelationSynopses:
         read_relation_ahead(self.lists, self.store.z, edges, sources.slots)
         of_sources, of_targets = self._columns
         sent = sources if own is not None else _columns_of(sources, of_sources)
-        self.store.merge(epoch, edges, sent, own, _columns_of(targets, of_targets))
+        merge: Callable[..., None] = self.store.merge
+        merge(epoch, edges, sent, own, _columns_of(targets, of_targets), *update)
         return True
 
     def read(self, slots: np.ndarray) -> tuple[np.ndarray, Any]:

@@ -27,7 +27,9 @@ from freshet.operators.aggregates.exact_sums import (
     mark,
     note_loss,
 )
+from freshet.operators.aggregates.finishing import Behind, Candidates
 from freshet.operators.aggregates.sums.synopses import MESSAGES_AT_ONCE, ROWS_AT_ONCE, Synopses, scrub, settle
+from freshet.operators.aggregates.sums.updates import update_behind
 from freshet.operators.graph.both_ends import lacks_index_of_edges, link, reweigh, tag_at, unlink
 from freshet.operators.graph.edge_changes import Reweighted, SomeEdges
 from freshet.operators.graph.row_kernels import put
@@ -265,6 +267,8 @@ def merge_epoch(
     totals: np.ndarray,
     again: np.ndarray,
     found: np.ndarray,
+    behind: Behind,
+    candidates: Candidates,
     result: np.ndarray,
 ) -> None:
     """Merge an epoch, all in one call: each call waits for the interpreter lock.
@@ -273,7 +277,8 @@ def merge_epoch(
     after the message's. `due` is the part that the scrubber looks at, if it is here, and how often it has done so;
     `totals` the rows of each part. `result` gets the status, how many edges are added (all, or a pool must grow and the
     epoch goes on in another call, with that number for `at`: it is BEGIN at first), and how many rows are to be
-    recomputed. BEGIN_INDEXED comes back, with nothing changed, where the index of a long list is missing.
+    recomputed. BEGIN_INDEXED comes back, with nothing changed, where the index of a long list is missing. UPDATE
+    follows (`update_behind`) where no row is to be recomputed before.
     """
     if at == BEGIN and lacks_index_of_edges(syn.out, syn.inn, deleted, reweighted):
         result[0], result[1] = OK, BEGIN_INDEXED
@@ -291,6 +296,8 @@ def merge_epoch(
     result[1] = add_edges(syn, added, max(at, 0), serial)
     if result[1] == len(added[0]):
         result[2] = end_epoch(syn, serial, due, totals, again, found)
+        if result[2] == 0:
+            update_behind(syn, behind, candidates)
 
 
 @kernel

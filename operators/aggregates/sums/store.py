@@ -9,13 +9,12 @@ import numpy as np
 
 from freshet.gnn.plan import Epilogue
 from freshet.gnn.synopses.attend import AttentionEpilogue
-from freshet.kernels.kernel import kernel
 from freshet.kernels.kernel_calls import Direct
-from freshet.kernels.prefetch import prefetch_row
 from freshet.operators.aggregates.exact_sums import IN_EDGES, read_means, read_sums, stamp_of
-from freshet.operators.aggregates.finishing import Finish, Prints, ask_for_print, end_row, store_print
+from freshet.operators.aggregates.finishing import Behind, Candidates, Finish
 from freshet.operators.aggregates.sums import kernels as sum_kernels
 from freshet.operators.aggregates.sums import synopses
+from freshet.operators.aggregates.sums.updates import NO_CANDIDATES, finish, no_update
 from freshet.operators.graph.edge_changes import SomeEdges
 from freshet.operators.graph.edge_lists import EdgeLists, LostUpdateError
 from freshet.operators.graph.part_rows import frozen
@@ -48,7 +47,7 @@ class SumStore:
         lists.sources.keep(*(() if z is not None else (self.z,)))
         lists.targets.keep(self.s, self.note)
         self._counter = np.zeros(1, np.int64)
-        self._result = np.zeros(3, np.int64)
+        self._result, self._alone = np.zeros(3, np.int64), no_update()
         self._scratch = synopses.make_scratch(relation.message_width, relation.edge.weighted)
         self._merge_epoch, self._finish = Direct(sum_kernels.merge_epoch), Direct(finish)
         self._touched = self._again = _NO_SLOTS
@@ -74,9 +73,12 @@ class SumStore:
         return self._view
 
     def merge(
-        self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES
-    ) -> None:
+        self, epoch: int, topology: Block, sources: SourceRows, own: Table | None, targets: SourceRows = NO_SOURCES,
+        behind: Behind | None = None, candidates: Candidates = NO_CANDIDATES,
+    ) -> None:  # fmt: skip
         """Apply an epoch's edge changes and new source values; own rows go to `own`, those of targets are not read.
+
+        `behind`: UPDATE what changes, and the candidates, in the same call, if they are few.
 
         Raises:
             LostUpdateError: an edge that is to change is not here.
@@ -112,6 +114,8 @@ class SumStore:
                 rows.needs,
                 self._again,
                 self._scrubbed,
+                self._alone if behind is None else behind,
+                candidates,
                 self._result,
             )
             self._check(int(self._result[0]), epoch)
@@ -201,43 +205,3 @@ class SumStore:
         return SumReport(
             recomputed=self.recomputed, scrubbed=int(scrubbed), differed=int(differed), largest_difference=largest
         )
-
-
-@kernel
-def finish(
-    s: np.ndarray,
-    own: np.ndarray,
-    counts: np.ndarray,
-    bias: np.ndarray,
-    mean: bool,
-    relu: bool,
-    slots: np.ndarray,
-    forced: np.ndarray,
-    group: np.ndarray,
-    at: np.ndarray,
-    prints: Prints,
-    out_slots: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """UPDATE by an `Epilogue`, as `finishing.Finish` has it, with prints of the rows.
-
-    Shapes: s (rows, width) float64; own (rows, width) float32; counts (rows,) int32, read for a mean; the others as
-    there.
-    """
-    n, width, words = len(slots), s.shape[1], out.view(np.uint32)
-    for i in range(n):
-        ask_for_print(s, own, prints.table.data, slots, i)
-        row, count = slots[i], at[group[i]]
-        prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
-        if mean and counts[row] == 0:
-            for j in range(width):
-                out[count, j] = np.float32(0) + own[row, j]
-        elif mean:
-            divisor = np.float32(counts[row])
-            for j in range(width):
-                out[count, j] = np.float32(s[row, j]) / divisor + own[row, j]
-        else:
-            for j in range(width):
-                out[count, j] = np.float32(s[row, j]) + own[row, j]
-        end_row(out, count, bias, relu)
-        store_print(prints, row, words, forced[i], at, group[i], out_slots)
