@@ -23,19 +23,30 @@ class Network:
         self.outside: list[tuple[Place, Message]] = []
         self._flow = flow
         self._channels: dict[Channel, deque[Message]] = {}
+        self._routes: dict[tuple[Place, str, int], Channel | None] = {}
         self._waiting: list[Channel] = []
 
     def send(self, sender: Place, messages: Iterable[Message]) -> None:
         """Put messages on their channels."""
         for message in messages:
-            to = Place(self._flow.receiver(sender.operator, message.to), message.task)
-            if to not in self.stages:
+            route = sender, message.to, message.task
+            if route not in self._routes:
+                self._routes[route] = self._channel(*route)
+            if (channel := self._routes[route]) is None:
                 self.outside.append((sender, message))
                 continue
-            queue = self._channels.setdefault((sender, to), deque())
+            queue = self._channels[channel]
             if not queue:
-                self._waiting.append((sender, to))
+                self._waiting.append(channel)
             queue.append(message)
+
+    def _channel(self, sender: Place, kind: str, task: int) -> Channel | None:
+        """Return the channel to a task; None where that is not here."""
+        to = Place(self._flow.receiver(sender.operator, kind), task)
+        if to not in self.stages:
+            return None
+        self._channels.setdefault((sender, to), deque())
+        return sender, to
 
     def step(self) -> tuple[Place, Outcome] | None:
         """Deliver the block that waits longest; what the receiver did, if that completed an epoch there."""

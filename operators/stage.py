@@ -198,7 +198,7 @@ class Stage:
         self.epoch = epoch
         controls = [block.columns["ctl"] for block in decoded if "ctl" in block.columns]
         changes = self.sweeper.mark(epoch) if any(map(is_marker, controls)) else self.sweeper.step()
-        return Outcome(messages, {self.parts[k]: mutations for k, mutations in changes.items()})
+        return Outcome(messages, {self.parts[k]: mutations for k, mutations in changes.items()} if changes else {})
 
     def close(self) -> None:
         """Drop what waits, and let the core finish what it does in the background."""

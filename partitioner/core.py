@@ -305,14 +305,20 @@ class Partitioner:
     def _close(self) -> None:
         edges, vertices = int(self._log.counts[e.LOGGED_EDGES]), int(self._log.counts[e.LOGGED_VERTICES])
         self._t.reserve_slots(vertices)
-        fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, e.E_OLD]))) if edges else 0
-        self._reserve_records(vertices, edges - fresh, fresh)
+        if not self._has_room(vertices, edges):
+            fresh = int(np.count_nonzero(np.isnan(self._log.old[:edges, e.E_OLD]))) if edges else 0
+            self._reserve_records(vertices, edges - fresh, fresh)
         strings, bits = self.config.id_kind == STRING, self.config.key_bits
         of = self._log, self._records, self._keys, self._edges, strings, bits, self._rule
         placed = -1
         while placed < self._records.counts[ADDED]:
             self._t.reserve_lists()
             placed = self._close_kernel(max(placed, 0), self._t.view, *of)
+
+    def _has_room(self, vertices: int, edges: int) -> bool:
+        """Return whether few records have room, whichever of the edges were there before."""
+        room = self._room
+        return vertices <= room[0] and edges <= room[1] and edges <= room[2] and sum(room) <= _SCRATCH_KEPT
 
     def _reserve_records(self, *needs: int) -> None:
         if max(self._room) and sum(self._room) > max(_SCRATCH_KEPT, 16 * sum(needs)):

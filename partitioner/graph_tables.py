@@ -181,7 +181,8 @@ class GraphTables:
     def view(self) -> GraphView:
         """The tables as kernels see them; stale after any growth."""
         # those that are made again when they are stale, by which it is seen whether this one is
-        of = [*(table.view for table in self._viewed), *self.earliest]
+        of: list[Any] = [table.view for table in self._viewed]
+        of += self.earliest
         if self._view is None or any(map(is_not, of, self._view_of)):
             self._view, self._view_of = self._make_view(), of
         return self._view

@@ -25,6 +25,7 @@ from freshet.state.task_parts import TaskParts, grouped
 
 Places = np.ndarray | slice
 _ALL = slice(None)
+_FEW = 256  # records, that one copy of all columns is quicker for
 _EDGE_NAMES = {group.name: group.names for group in (DELETED_EDGES, CHANGED_EDGES, ADDED_EDGES)}
 _Share = tuple[int, int, str, Places]  # task, kind or relation, its prefix, and where its records are
 _Names = tuple[np.ndarray, np.ndarray]  # offsets and bytes
@@ -72,11 +73,11 @@ class _Splitter:
 
     def vertices(self, group: int, records: np.ndarray, by: int = net.TO) -> _Group:
         """Return a group of vertices."""
-        return _Group(records[:, : self.counts[group]], self._tasks, self._kinds, by)
+        return _Group(_own(records[:, : self.counts[group]]), self._tasks, self._kinds, by)
 
     def edges(self, group: int, records: np.ndarray) -> _Group:
         """Return a group of edges, or of what vertices have of a relation."""
-        return _Group(records[:, : self.counts[group]], self._tasks, self._relations, net.TO)
+        return _Group(_own(records[:, : self.counts[group]]), self._tasks, self._relations, net.TO)
 
     def add(self, name: str, of: _Group, columns: Mapping[str, int | np.ndarray], names: _Names | None = None) -> None:
         """Add a group: columns of its records, and arrays that stand beside them; `names` are those of new masters."""
@@ -134,13 +135,25 @@ def split(
     return [Block(Header(TOPOLOGY, epoch, 0, task), _copied(columns)) for task, columns in enumerate(shared)]
 
 
+def _own(records: np.ndarray) -> np.ndarray:
+    """Return few records in a copy, whose rows are read-only columns; `_copied` copies each column of many."""
+    if records.shape[1] > _FEW:
+        return records
+    own = records.copy()
+    own.setflags(write=False)
+    return own
+
+
 def _copied(columns: Columns) -> Columns:
-    """Return columns as `codec.seal` has them, copied: records are the core's, and the next epoch overwrites them."""
+    """Return columns as `codec.seal` has them; those that somebody may still write to are copied."""
     found: Columns = {}
     for name, column in columns.items():
         if column.size:
-            found[name] = own = column.copy()
-            own.setflags(write=False)
+            flags = column.flags
+            if flags.writeable or not flags.c_contiguous:
+                column = column.copy()
+                column.setflags(write=False)
+            found[name] = column
     return found
 
 

@@ -113,15 +113,16 @@ def view(block: Block, prefix: str) -> Block:
     return Block(block.header, columns)
 
 
-def seal(header: Header, columns: Mapping[str, np.ndarray]) -> Block:
+def seal(header: Header, columns: Mapping[str, np.ndarray], passed: Columns | None = None) -> Block:
     """A block as decoding its bytes would give it: empty columns are left out, the others are contiguous and read-only.
 
-    The columns themselves are taken over, not copied: nobody may write to them any more.
+    The columns themselves are taken over, not copied: nobody may write to them any more. `passed`: the first columns,
+    made of those of another block.
     """
     kept = {name: np.ascontiguousarray(column) for name, column in columns.items() if column.size}
     for column in kept.values():
         column.setflags(write=False)  # a fifth of the time of an assignment to `flags`
-    return Block(header, kept)
+    return Block(header, passed | kept if passed else kept)
 
 
 def encode(header: Header, columns: Mapping[str, np.ndarray]) -> bytes:

@@ -52,6 +52,13 @@ def _take_apart(keys: np.ndarray, slots: np.ndarray, places: np.ndarray) -> None
         slots[i], places[i] = keys[i] >> 32, keys[i] & 0xFFFFFFFF
 
 
+_PLACES = frozen(np.arange(1 << 10, dtype=np.int32))
+
+
+def _first_places(count: int) -> np.ndarray:
+    return _PLACES[:count] if count <= _PLACES.size else frozen(np.arange(count, dtype=np.int32))
+
+
 def read_sources(blocks: list[Block], at: PartRows, width: int) -> SourceRows:
     """The sources of an epoch's blocks; `width` is that of messages.
 
@@ -65,7 +72,7 @@ def read_sources(blocks: list[Block], at: PartRows, width: int) -> SourceRows:
     rows = matrices[0]
     if at.tasks.parts == 1:  # and one sender
         masters = found[0].get("o_slot")
-        return SourceRows(masters, frozen(np.arange(masters.size, dtype=np.int32)), rows, [(masters, rows)])
+        return SourceRows(masters, _first_places(masters.size), rows, [(masters, rows)])
     keys = np.empty(sum(block.get("o_slot").size + block.get("z_slot").size for block in found), np.int64)
     selves, done, begin = [], 0, 0
     for block, matrix in zip(found, matrices, strict=True):

@@ -21,6 +21,7 @@ from freshet.state.codec import Block, Header, seal
 from freshet.state.task_parts import grouped, in_groups
 
 FROM_TAIL = 1  # header flag: the sender is a tail, so that it differs from the storage of the same part
+_CONTROL = "ctl", *POSITIONS
 _NO_KEYS = np.empty(0, np.int64)
 
 
@@ -46,14 +47,16 @@ def hand_on(
     every = [(one.prefix, find(one, topology.of(one.prefix))) for one in handed]
     messages = []
     for task, there in enumerate(some.to.parts_of):
-        columns: Columns = {}
+        here, passed, columns = some.at.here, dict[str, np.ndarray](), dict[str, np.ndarray]()
         if last and not is_tail:
-            columns = some_of(topology.of(EPOCH), ("ctl", *POSITIONS) if 0 in there else ("ctl",))
-        elif not is_tail and overlap(some.at.here, there):
-            columns = topology.share(some.at.here, there)
+            passed = some_of(topology.of(EPOCH), _CONTROL if 0 in there else _CONTROL[:1])
+        elif not is_tail and here == there:
+            passed = topology.share(here, there)
+        elif not is_tail and overlap(here, there):
+            columns = topology.share(here, there)
         for prefix, found in every:
             columns |= found[task] if last and len(owners) == 1 else prefixed(prefix, found[task])
-        messages.append(Message(to, task, epoch, seal(header, columns)))
+        messages.append(Message(to, task, epoch, seal(header, columns, passed)))
     return messages
 
 

@@ -32,6 +32,9 @@ from freshet.state.codec import Block
 from freshet.state.table import Table, TableSet
 
 _NONE = np.empty(0, np.int32)
+# Columns of what is taken over and what is dropped: most epochs of few events have none of them.
+_TAKEN_OVER = frozenset(f"{name}_slot" for name in ("m", "d", "s", "u", "r", "ra", "rd"))
+_DROPPED = frozenset({"d_slot", "f_slot"})
 
 
 class KeptSynopses(Protocol):
@@ -126,6 +129,8 @@ class Vertices:
 
     def take_over(self, section: Block) -> None:
         """Take over an epoch's masters and, in a Storage, replicas, and have room for them."""
+        if _TAKEN_OVER.isdisjoint(section.columns):
+            return
         # flags are asked of replicas, too, and a part may have more of those than masters, or no master at all
         self.at.reserve(section, *("m" if self._is_tail else "mr"))
         if self.owner is not None:
@@ -206,6 +211,8 @@ class Vertices:
 
     def clear(self, section: Block) -> np.ndarray:
         """Clear dropped masters and replicas at the end of an epoch; returns which these are."""
+        if _DROPPED.isdisjoint(section.columns):
+            return _NONE
         dead, dropped = self.at.of(section, "d"), NO_ROWS if self._is_tail else self.at.of(section, "f")
         gone = np.concatenate([dead, dropped]) if dead.size or dropped.size else _NONE
         if gone.size:
