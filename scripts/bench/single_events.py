@@ -1,13 +1,16 @@
 """Processor time of an event in small epochs: the local runtime with all its stages in one thread, nothing left out.
 
     .venv/bin/python scripts/bench/single_events.py --before CHECKOUT [--epochs 1 10 100 1000] [--rounds 3]
+    .venv/bin/python scripts/bench/single_events.py --runtime flink --epochs 1 10
     .venv/bin/python scripts/bench/single_events.py --profile 1
 
 GraphSAGE with sums, 128-128-64, on 20,000 vertices and 110,000 edges, one part; the stream is 60% new edges, 20%
 deleted ones and 20% new features, from Parquet, with the change log, journal, cut log and commits of a real run. With
 --before the version of another checkout, with that one's .venv, takes turns with this one. Figures are microseconds of
 processor time (user and system, of all threads) an event: the median of the rounds. --profile prints what Python calls
-in epochs of that size, and how often an event. The last line is JSON.
+in epochs of that size, and how often an event. With --runtime flink they are those of the Java process, in which all
+operators run, between two reports of a `freshet run`: of the first WARM_FLINK events, and the last one that is seen.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +38,8 @@ sys.path.insert(0, str(ROOT))
 VERTICES, EDGES, WIDTHS = 20_000, 138_000, (128, 128, 64)
 EVENTS = {1: 4_000, 10: 12_000, 100: 30_000, 1000: 60_000}
 WARM = 1_000  # events before the first that is timed
+WARM_FLINK = {1: 3_000, 10: 10_000, 100: 20_000, 1000: 20_000}  # Java compiles what it runs often
+EVENTS_FLINK = {1: 12_000, 10: 60_000, 100: 60_000, 1000: 60_000}
 # `freshet` is that of the environment, and what measures it that of this checkout.
 _START = (
     "import sys, freshet; sys.path.insert(0, sys.argv[1]); "
@@ -125,7 +131,32 @@ def work(folder: str, size: str, profile: str = "") -> None:
     print(1e6 * InLine.seconds / events, flush=True)
 
 
-def measured(checkout: Path, folder: Path, size: int, profile: bool) -> float:
+def on_flink(checkout: Path, folder: Path, size: int) -> float:
+    """Return the microseconds of an event on Flink in the version of a checkout."""
+    from scripts.bench.arxiv_stream import first_events
+    from scripts.bench.latency import Figures
+
+    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as name:
+        out, events = Path(name) / "out", first_events(folder, EVENTS_FLINK[size])
+        command = [checkout / ".venv" / "bin" / "freshet", "run", "--model", folder / "model"]
+        command += ["--snapshot", folder / "snapshot", "--events", events, "--out", out, "--runtime", "flink"]
+        command += ["--epoch-events", size, "--epoch-ms", 0]
+        with (Path(name) / "log").open("w+") as log:
+            job = subprocess.Popen(list(map(str, command)), cwd=checkout.parent, stdout=log, stderr=log)
+            first = last = None
+            while job.poll() is None:
+                time.sleep(0.2)
+                with suppress(OSError):  # the Java process is gone
+                    found = Figures(out)
+                    if found.cpu_s and found.epochs * size >= WARM_FLINK[size]:
+                        first, last = first or found, found
+            if job.returncode or first is None or last is None or last.epochs == first.epochs:
+                log.seek(0)
+                sys.exit(f"{checkout}, epochs of {size}: exit {job.returncode}\n{log.read()[-2000:]}")
+    return 1e6 * (last.cpu_s - first.cpu_s) / (size * (last.epochs - first.epochs))
+
+
+def measured(checkout: Path, folder: Path, size: int, profile: bool = False) -> float:
     """Return the microseconds of an event in the version of a checkout."""
     command = [str(checkout / ".venv" / "bin" / "python"), "-c", _START, str(ROOT), str(folder), str(size)]
     done = subprocess.run(
@@ -142,6 +173,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="checkout, with .venv, of another version")
     parser.add_argument("--epochs", nargs="+", type=int, default=list(EVENTS), choices=list(EVENTS), metavar="EVENTS")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runtime", choices=["local", "flink"], default="local")
     parser.add_argument("--profile", type=int, choices=list(EVENTS), metavar="EVENTS", help="size of epochs")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "single", help="where inputs go")
     options = parser.parse_args()
@@ -157,7 +189,10 @@ def main() -> None:
     for number in range(options.rounds):
         for size in options.epochs:
             for name in list(checkouts)[:: -1 if number % 2 else 1]:
-                found[name, size].append(measured(checkouts[name], folder, size, profile=False))
+                one = checkouts[name], folder, size
+                found[name, size].append(
+                    on_flink(*one) if options.runtime == "flink" else measured(*one, profile=False)
+                )
     us = {name: {size: round(statistics.median(found[name, size]), 1) for size in options.epochs} for name in checkouts}
     print(
         "| events an epoch |"
