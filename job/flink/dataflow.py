@@ -19,6 +19,7 @@ from freshet.job.folder import layout
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.kafka.cut_channel import secrets_of
 from freshet.job.kafka.flink_topics import (
+    PIECES,
     SERIALIZER,
     TOKEN_URL,
     WATCHED,
@@ -100,7 +101,8 @@ def _add_connector(env: StreamExecutionEnvironment, spec: JobSpec) -> None:
     properties = ClientProperties(spec.kafka_properties)
     shaded = properties.is_shaded
     add_connector(env, connector_jars() if shaded else token_connector_jars(properties.mechanism == IAM))
-    needed = ((TOKEN_URL, properties.token_url), (WATCHED, spec.topics), (SERIALIZER, written))
+    read = ((PIECES, spec.topics), (WATCHED, spec.topics))  # in this order: the second one uses the first
+    needed = ((TOKEN_URL, properties.token_url), *read, (SERIALIZER, written))
     for source in (source for source, is_needed in needed if is_needed):
         add_class(env, source, spec.tmp, shaded)
 

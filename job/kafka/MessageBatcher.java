@@ -1,7 +1,6 @@
-import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.Arrays;
+import java.util.ArrayList;
 import org.apache.flink.api.common.operators.ProcessingTimeService.ProcessingTimeCallback;
 import org.apache.flink.streaming.api.graph.StreamConfig;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
@@ -11,14 +10,10 @@ import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.ProcessingTimeService;
 import org.apache.flink.streaming.runtime.tasks.StreamTask;
-import org.apache.flink.types.Row;
 
 /**
- * Gathers the messages of a topic, so that Python is called once for many: Row(partition, offset, value) in, perhaps
- * with the key as a fourth field, batches as bytes out. A batch is a long m; of m messages, in the order in which they
- * came, long offsets, int partitions and int lengths (-1: the message has no value; -2 - n: it has none, and the n bytes
- * of its key stand there), little-endian; and the values, each followed by a line feed. So JSON is lines of text
- * already, whichever messages it came in, and Python never looks at a single one.
+ * Joins pieces of a topic's messages to batches, which have the same form (see MessagePieces.java), so that Python is
+ * called once for many messages. A piece that is a whole batch goes on as it is.
  *
  * <p>What waits when a checkpoint begins is sent before its barrier, so nothing here is ever part of a checkpoint, and
  * nothing that the source's offsets have passed is lost. No operator in Python can do that: none is told of a barrier.
@@ -28,14 +23,14 @@ import org.apache.flink.types.Row;
 public class MessageBatcher extends AbstractStreamOperator
         implements OneInputStreamOperator, ProcessingTimeCallback {
 
+    private static final int HEAD = 8;
+
     private final int batchBytes;
     private final int batchMessages;
     private final long lingerMs;
-    private final ByteArrayOutputStream values = new ByteArrayOutputStream();
-    private long[] offsets = new long[1024];
-    private int[] partitions = new int[1024];
-    private int[] lengths = new int[1024];
+    private final ArrayList pieces = new ArrayList();
     private int messages = 0;
+    private int size = HEAD; // of the batch of all pieces
     private boolean timerIsSet = false;
     private long sentNs;
 
@@ -49,36 +44,21 @@ public class MessageBatcher extends AbstractStreamOperator
         setup(task, config, output);
     }
 
-    /** Takes a message; sends the batch when it is full, or when the last one was sent long enough ago. */
+    /** Takes a piece; sends the batch when it is full, or when the last one was sent long enough ago. */
     public void processElement(StreamRecord element) throws Exception {
-        Row message = (Row) element.getValue();
-        byte[] value = (byte[]) message.getField(2);
-        if (messages == offsets.length) {
-            offsets = Arrays.copyOf(offsets, 2 * messages);
-            partitions = Arrays.copyOf(partitions, 2 * messages);
-            lengths = Arrays.copyOf(lengths, 2 * messages);
-        }
-        partitions[messages] = ((Integer) message.getField(0)).intValue();
-        offsets[messages] = ((Long) message.getField(1)).longValue();
-        lengths[messages] = value == null ? -1 : value.length;
-        if (value == null && message.getArity() > 3 && message.getField(3) != null) {
-            value = (byte[]) message.getField(3);
-            lengths[messages] = -2 - value.length;
-        }
-        if (value != null) {
-            values.write(value, 0, value.length);
-            values.write('\n');
-        }
-        messages++;
-        if (messages >= batchMessages || size() >= batchBytes || toWaitMs() <= 0) {
+        byte[] piece = (byte[]) element.getValue();
+        pieces.add(piece);
+        messages += messagesIn(piece);
+        size += piece.length - HEAD;
+        if (messages >= batchMessages || size >= batchBytes || toWaitMs() <= 0) {
             send();
         } else {
             wake();
         }
     }
 
-    private int size() {
-        return 8 + 16 * messages + values.size();
+    private static int messagesIn(byte[] piece) {
+        return (int) ByteBuffer.wrap(piece).order(ByteOrder.LITTLE_ENDIAN).getLong(0);
     }
 
     private long toWaitMs() {
@@ -115,22 +95,32 @@ public class MessageBatcher extends AbstractStreamOperator
 
     private void send() {
         if (messages > 0) {
-            ByteBuffer batch = ByteBuffer.allocate(size()).order(ByteOrder.LITTLE_ENDIAN);
-            batch.putLong((long) messages);
-            for (int k = 0; k < messages; k++) {
-                batch.putLong(offsets[k]);
-            }
-            for (int k = 0; k < messages; k++) {
-                batch.putInt(partitions[k]);
-            }
-            for (int k = 0; k < messages; k++) {
-                batch.putInt(lengths[k]);
-            }
-            batch.put(values.toByteArray());
-            values.reset();
+            byte[] batch = pieces.size() == 1 ? (byte[]) pieces.get(0) : joined();
+            pieces.clear();
             messages = 0;
-            output.collect(new StreamRecord(batch.array()));
+            size = HEAD;
+            output.collect(new StreamRecord(batch));
             sentNs = System.nanoTime(); // after the batch was parsed, and however long that had to wait
         }
+    }
+
+    private byte[] joined() {
+        byte[] batch = new byte[size];
+        ByteBuffer.wrap(batch).order(ByteOrder.LITTLE_ENDIAN).putLong((long) messages);
+        int offsets = HEAD, partitions = offsets + 8 * messages, lengths = partitions + 4 * messages;
+        int values = lengths + 4 * messages;
+        for (int k = 0; k < pieces.size(); k++) {
+            byte[] piece = (byte[]) pieces.get(k);
+            int m = messagesIn(piece), of = HEAD + 16 * m;
+            System.arraycopy(piece, HEAD, batch, offsets, 8 * m);
+            System.arraycopy(piece, HEAD + 8 * m, batch, partitions, 4 * m);
+            System.arraycopy(piece, HEAD + 12 * m, batch, lengths, 4 * m);
+            System.arraycopy(piece, of, batch, values, piece.length - of);
+            offsets += 8 * m;
+            partitions += 4 * m;
+            lengths += 4 * m;
+            values += piece.length - of;
+        }
+        return batch;
     }
 }

@@ -42,7 +42,7 @@ import org.apache.flink.runtime.execution.SuppressRestartsException;
 import org.apache.flink.util.SerializedThrowable;
 
 /**
- * Flink's source of a Kafka topic, with what it lacks: a bounded one ends after a restore too (FLINK-31006), and
+ * Flink's source of a Kafka topic, with what it lacks: its messages come in pieces (MessagePieces.java); a bounded one ends after a restore too (FLINK-31006), and
  * where the topic ended at the resume; one whose offsets are gone, or whose topic was made again, ends the job.
  *
  * <p>A failure that comes again with every restart is not worth one, and a topic that grows until an old offset fits
@@ -75,16 +75,21 @@ public class WatchedSource implements Source {
     private final boolean waits;
     private final String advice;
     private final Object tokenUrl;
+    private final int pieceBytes;
+    private final int pieceMessages;
+    private final boolean keyed;
 
     /**
-     * `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
+     * `source` is one of MessagePieces. `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
      * `ended`: the file that says that all was read. It is there before Flink knows of it: a source that has ended in a
      * state never reads again, whatever its ends are then. `waits`: the source waits to be stopped at the ends.
-     * `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where the topic is read.
+     * `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where the topic is read. The others are those
+     * of MessagePieces.Gathered.
      */
     public WatchedSource(
             Source source, Properties properties, String topic, String topicId, String clusterId, Map ends,
-            String ended, boolean waits, String advice, Object tokenUrl) {
+            String ended, boolean waits, String advice, Object tokenUrl, int pieceBytes, int pieceMessages,
+            boolean keyed) {
         this.source = source;
         this.properties = properties;
         this.topic = topic;
@@ -95,6 +100,9 @@ public class WatchedSource implements Source {
         this.waits = waits;
         this.advice = advice;
         this.tokenUrl = tokenUrl;
+        this.pieceBytes = pieceBytes;
+        this.pieceMessages = pieceMessages;
+        this.keyed = keyed;
     }
 
     public Boundedness getBoundedness() {
@@ -172,6 +180,8 @@ public class WatchedSource implements Source {
         private final SourceReaderContext context;
         private final Map known = new HashMap(); // by split id
         private final CompletableFuture allHaveRead = new CompletableFuture();
+        private final MessagePieces.Gathered gathered =
+                new MessagePieces.Gathered(pieceBytes, pieceMessages, keyed);
         private boolean hasRead = false;
 
         Reader(SourceReader inner, SourceReaderContext context) {
@@ -223,7 +233,7 @@ public class WatchedSource implements Source {
         public InputStatus pollNext(ReaderOutput output) throws Exception {
             try {
                 if (!hasRead) {
-                    InputStatus status = inner.pollNext(output);
+                    InputStatus status = pollMany(output);
                     if (status != InputStatus.END_OF_INPUT) {
                         return status;
                     }
@@ -247,6 +257,16 @@ public class WatchedSource implements Source {
                 }
                 throw error;
             }
+        }
+
+        /** Sends what is there as one piece. Its messages and their offsets are both before a barrier, or both after. */
+        private InputStatus pollMany(ReaderOutput output) throws Exception {
+            InputStatus status = inner.pollNext(gathered);
+            while (status == InputStatus.MORE_AVAILABLE && !gathered.isFull()) {
+                status = inner.pollNext(gathered);
+            }
+            gathered.send(output);
+            return status;
         }
 
         private String whyGone(InvalidOffsetException error) {

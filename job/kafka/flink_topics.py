@@ -1,10 +1,10 @@
 """Kafka topics in a Flink job: one as a stream of batches of messages, in one task with its Parser; and as a sink.
 
-PyFlink's KafkaSource gives values only, so the Table connector reads: value as it is, partition and offset as metadata.
 A call into Python costs 16 us and takes the interpreter lock several times, in competition with busy operators: with
-one call per message a source would read 8,000 messages a second. So messages are gathered in Java (see
-MessageBatcher.java).
-Source, table operators, batcher and Parser are chained, with a subtask for each reader of the topic. The source is
+one call per message a source would read 8,000 messages a second. So messages are gathered in Java, and where Flink's
+reader of a topic hands them over: no operator of Flink has an object for each (see MessagePieces.java and
+MessageBatcher.java). PyFlink's own KafkaSource gives values only, and the Table connector makes three rows of each.
+Source, batcher and Parser are chained, with a subtask for each reader of the topic. The source is
 wrapped by WatchedSource.java. Java of ours is compiled where the job is drawn, by the compiler that Flink has for
 generated code, and goes along in a jar.
 
@@ -14,7 +14,7 @@ times as long. RecordSplitter.java cuts a block, RecordSerializer.java makes the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
@@ -27,7 +27,6 @@ from freshet.operators.record_blocks import EPOCH_HEADER, JOB_HEADER
 if TYPE_CHECKING:
     from pyflink.common.typeinfo import TypeInformation
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
-    from pyflink.table import TableDescriptor
 
 TOKEN_URL = Path(__file__).with_name("TokenUrl.java")
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
@@ -47,6 +46,7 @@ def add_class(env: StreamExecutionEnvironment, source: Path, folder: Path, shade
 
     jvm = get_gateway().jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setTargetVersion(8)  # or Janino calls no static method of an interface
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
     text = source.read_text(encoding="utf-8")
     compiler.cook(text if shaded else text.replace(SHADED, ""))
@@ -91,10 +91,12 @@ def java_operator(
     return DataStream(flink.streaming.api.datastream.DataStream(env, made))
 
 
-BATCHER, WATCHED = (Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "WatchedSource"))
-KEY_COLUMN = "message_key"
+BATCHER, PIECES, WATCHED = (
+    Path(__file__).with_name(f"{name}.java") for name in ("MessageBatcher", "MessagePieces", "WatchedSource")
+)
 # A message waits so long at most for others to be parsed with; the first one after a pause does not.
 BATCH_BYTES, BATCH_MESSAGES, LINGER_MS = 4 << 20, 16000, 10
+_POLL_MESSAGES = 4000  # one hand-over from the client's thread to the task's; eight times Kafka's default
 SPLITTER, SERIALIZER = (Path(__file__).with_name(f"{name}.java") for name in ("RecordSplitter", "RecordSerializer"))
 # While a broker is away, records wait: a send that gives up after its default of a minute would fail the job.
 _PATIENCE_MS = 600_000
@@ -124,90 +126,59 @@ def topic_stream(
     job's output folder, for what its errors advise. A topic that is read to its end `waits` until the job is stopped,
     or makes the file `ended` and never reads again. `keyed`: with the keys of messages without a value.
     """
-    from pyflink.table import StreamTableEnvironment
-    from pyflink.table.expressions import col
+    from pyflink.datastream import DataStream
+    from pyflink.java_gateway import get_gateway
 
-    tables = StreamTableEnvironment.create(env)
-    tables.get_config().set("table.exec.resource.default-parallelism", str(readers))
-    messages = tables.from_descriptor(_descriptor(topic, properties, keyed=keyed))
-    columns = "partition", "offset", "value", *([KEY_COLUMN] if keyed else [])
-    stream = tables.to_data_stream(messages.select(*map(col, columns)))
-    at_end = str(ended), waits, advice(out)
-    _set_up_source(stream._j_data_stream.getTransformation(), topic, uid, at_end, token_url(properties))
-    return in_batches(stream)
+    jvm = get_gateway().jvm
+    starts = _java_map(topic.start)
+    ends = None if topic.end is None else _java_map(topic.end)
+    source = jvm.MessagePieces.source(topic.topic, _java_map(source_options(topic, properties)), starts, ends)
+    used = _field(source, "props").get(source)
+    # When a checkpoint's offset is no longer there, the connector makes the client begin with the earliest message
+    # left: those between would be lost silently.
+    used.setProperty("auto.offset.reset", "none")
+    at_end = str(ended), waits, advice(out), token_url(properties)
+    limits = BATCH_BYTES, BATCH_MESSAGES, keyed
+    watched = jvm.WatchedSource(source, used, topic.topic, *topic.identity, ends, *at_end, *limits)
+    no_marks = jvm.org.apache.flink.api.common.eventtime.WatermarkStrategy.noWatermarks()
+    java = env._j_stream_execution_environment.fromSource(
+        watched, no_marks, f"{topic.topic} (Kafka)", _pieces().get_java_type_info()
+    )
+    return in_batches(DataStream(java.uid(uid).setParallelism(readers)))
 
 
-def in_batches(messages: DataStream) -> DataStream:
-    """Put the batcher behind a stream of Row(partition, offset, value); returns one of batches.
+def in_batches(pieces: DataStream) -> DataStream:
+    """Put the batcher behind a stream of pieces of messages; returns one of batches.
 
-    They are plain bytes, for what comes from outside is never unpickled.
+    Both are plain bytes, for what comes from outside is never unpickled.
     """
+    return java_operator(pieces, BATCHER, (BATCH_BYTES, BATCH_MESSAGES, LINGER_MS), _pieces(), "batches")
+
+
+def _pieces() -> TypeInformation:
     from pyflink.common.typeinfo import Types
 
-    limits = BATCH_BYTES, BATCH_MESSAGES, LINGER_MS
-    return java_operator(messages, BATCHER, limits, Types.PRIMITIVE_ARRAY(Types.BYTE()), "batches")
-
-
-def _descriptor(topic: TopicInput, properties: ClientProperties, *, keyed: bool) -> TableDescriptor:
-    from pyflink.table import DataTypes, Schema, TableDescriptor
-
-    schema = Schema.new_builder().column("value", DataTypes.BYTES())
-    schema = schema.column(KEY_COLUMN, DataTypes.BYTES()) if keyed else schema
-    schema = schema.column_by_metadata("partition", DataTypes.INT(), is_virtual=True)
-    schema = schema.column_by_metadata("offset", DataTypes.BIGINT(), is_virtual=True)
-    builder = TableDescriptor.for_connector("kafka").schema(schema.build())
-    of_keys = {"key.format": "raw", "key.fields": KEY_COLUMN, "value.fields-include": "EXCEPT_KEY"} if keyed else {}
-    for name, value in (source_options(topic, properties) | of_keys).items():
-        builder = builder.option(name, value)
-    return builder.build()
+    return Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 
 def source_options(topic: TopicInput, properties: ClientProperties) -> dict[str, str]:
-    """The options of the table connector."""
+    """The properties of the consumer; the user's win over our defaults."""
     options = {
-        "topic": topic.topic,
-        "properties.bootstrap.servers": topic.bootstrap,
-        "properties.isolation.level": "read_committed",
-        "properties.allow.auto.create.topics": "false",  # a topic that is deleted is not to come back by our asking
-        "value.format": "raw",
-        # The very offsets that `freshet run` found, so that a job that begins again begins there.
-        "scan.startup.mode": "specific-offsets",
-        "scan.startup.specific-offsets": _offsets(topic.start),
+        "bootstrap.servers": topic.bootstrap,
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": "false",  # a topic that is deleted is not to come back by our asking
+        "max.poll.records": f"{_POLL_MESSAGES}",
     }
-    if topic.end is not None:
-        options |= {
-            "scan.bounded.mode": "specific-offsets",
-            "scan.bounded.specific-offsets": _offsets(topic.end),
-        }
-    return options | {f"properties.{key}": value for key, value in properties.resolve().items()}
+    return options | properties.resolve()
 
 
-def _offsets(offsets: dict[int, int]) -> str:
-    return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in sorted(offsets.items()))
-
-
-def _set_up_source(transformation: Any, topic: TopicInput, uid: str, at_end: tuple[str, bool, str], url: Any) -> None:
-    """Name the source above a table's stream, and have it end the job when its messages are gone.
-
-    The planner gives it no uid by which its state would be found again. And when a checkpoint's offset is no longer
-    there, the connector makes the client begin with the earliest message left: those between would be lost silently.
-    """
+def _java_map(of: Mapping[Any, Any]) -> Any:
     from pyflink.java_gateway import get_gateway
 
-    while not transformation.getInputs().isEmpty():
-        transformation = transformation.getInputs().get(0)
-    transformation.setUid(uid)
-    transformation.setName(f"{topic.topic} (Kafka)")
-    source = transformation.getSource()
-    properties = _field(source, "props").get(source)
-    properties.setProperty("auto.offset.reset", "none")
-    jvm, ends = get_gateway().jvm, None
-    if topic.end is not None:
-        ends = jvm.java.util.HashMap()
-        for partition, offset in topic.end.items():
-            ends.put(partition, offset)
-    watched = jvm.WatchedSource(source, properties, topic.topic, *topic.identity, ends, *at_end, url)
-    _field(transformation, "source").set(transformation, watched)
+    found = get_gateway().jvm.java.util.HashMap()
+    for key, value in of.items():
+        found.put(key, value)
+    return found
 
 
 def _field(of: Any, name: str) -> Any:

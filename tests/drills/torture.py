@@ -170,7 +170,7 @@ class Torture:
 
     def _faults(self) -> dict[str, Any]:
         broken = {"broken": self.case.broken} if self.case.broken else {}
-        return broken | ({"discovery": "5 s"} if self.case.readers > 1 else {})
+        return broken | ({"discovery": "5000"} if self.case.readers > 1 else {})
 
     def _start(self, *more: object) -> None:
         shape = [text for name, value in self.case.shape().items() for text in (f"--{name}", value)]

@@ -164,7 +164,7 @@ def test_partitions_are_divided_among_readers_also_new_ones(broker: Broker, tmp_
     job = Job(TopicInput(given.model, given.events, 0, topic=str(address(broker, "readers"))), tmp_path / "out")
     jobs.append(job)
     send(broker, "readers", [(number % 3, line) for number, line in enumerate(lines[:400])], 3)
-    job.start("--readers", 3, "--epoch-events", 50, "--checkpoint-interval", "500ms", faults={"discovery": "1 s"})
+    job.start("--readers", 3, "--epoch-events", 50, "--checkpoint-interval", "500ms", faults={"discovery": "1000"})
     job.until(lambda: progress(job.out)["events"] >= 400)
     add_partitions(broker, "readers", 5)
     send(broker, "readers", [(number % 5, line) for number, line in enumerate(lines[400:1000])], 5)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 PYTHON_OF_CLIENTS = ("numpy", "orjson", "pyarrow")
 DATA = {"freshet/py.typed", "freshet/job/machine/artifacts.toml", "freshet/job/flink/TokenGateway.java"}
 DATA |= {f"freshet/{one.relative_to(ROOT)}" for one in (ROOT / "job/serving/page/site").rglob("*") if one.is_file()}
-JAVA = ("MessageBatcher", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
+JAVA = ("MessageBatcher", "MessagePieces", "RecordSerializer", "RecordSplitter", "TokenUrl", "WatchedSource")
 DATA |= {f"freshet/job/kafka/{name}.java" for name in JAVA} | {"freshet/job/options/flink_options.json"}
 DATA |= {f"freshet/job/machine/{name}.java" for name in ("UnixSystem", "WriteClasses")}
 

@@ -1,7 +1,7 @@
 """Messages through MessageBatcher.java in a real Flink job: `python -m tests.support.kafka.batcher_job OUT`.
 
-OUT/batches.json has the batches of each case: lists of [partition, offset, value, key], both in base64 or null. Cases
-of time read a stream that lasts until what they are to show has come.
+Each message is a piece of its own. OUT/batches.json has the batches of each case: lists of [partition, offset, value,
+key], both in base64 or null. Cases of time read a stream that lasts until what they are to show has come.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyflink.common import Row, Types
 from pyflink.datastream import DataStream
-from pyflink.table import DataTypes, StreamTableEnvironment
+from pyflink.table import StreamTableEnvironment
 
 from freshet.job.flink.gateway import start_gateway, stop_gateway
 from freshet.job.flink.job_spec import JobSpec
 from freshet.job.flink.options import flink_options
 from freshet.job.flink.runtime import environment
 from freshet.job.kafka import flink_topics
-from tests.support.kafka.batches import messages_of
+from tests.support.kafka.batches import batch_of, messages_of
 
+PIECE = Types.PRIMITIVE_ARRAY(Types.BYTE())
 DAY_MS = 86_400_000
 LARGE = 5000  # bytes of one message
 SLOW_ROWS = 120_000  # in bursts of a thousand a second
@@ -70,7 +72,15 @@ def slow_messages(tables: StreamTableEnvironment) -> DataStream:
         f"CREATE TABLE slow (o BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', "
         f"'fields.o.kind' = 'sequence', 'fields.o.start' = '0', 'fields.o.end' = '{SLOW_ROWS - 1}')"
     )
-    return tables.to_data_stream(tables.sql_query("SELECT 0 AS p, o, CAST(NULL AS BYTES) AS v FROM slow"))
+    return tables.to_data_stream(tables.from_path("slow")).map(_without_value, PIECE)
+
+
+def _without_value(row: Row) -> bytes:
+    return batch_of([(0, row[0], None)])
+
+
+def _first(row: Row) -> bytes:
+    return bytes(row[0])
 
 
 def main(out: Path) -> None:
@@ -84,18 +94,10 @@ def main(out: Path) -> None:
         # A barrier sends what waits: no checkpoint comes while batches are to be full.
         options = flink_options(spec)
         quiet = {name: value for name, value in options.items() if name != "execution.checkpointing.interval"}
-        tables = tables_of(quiet)
-        row = DataTypes.ROW(
-            [
-                DataTypes.FIELD("p", DataTypes.INT()),
-                DataTypes.FIELD("o", DataTypes.BIGINT()),
-                DataTypes.FIELD("v", DataTypes.BYTES()),
-                DataTypes.FIELD("k", DataTypes.BYTES()),
-            ]
-        )
-        # PyFlink takes bytes for text
-        rows = [(p, o, *(None if one is None else bytearray(one) for one in both)) for p, o, *both in many_messages()]
-        many = tables.to_data_stream(tables.from_elements(rows, row))
+        rows = [Row(batch_of([one])) for one in many_messages()]
+        env = environment(quiet)
+        env.set_parallelism(1)
+        many = env.from_collection(rows, Types.ROW([PIECE])).map(_first, PIECE)
         results["many"] = run(many, (1000, 50, DAY_MS))
         slow = slow_messages(tables_of(options))
         results["by barriers"] = run(slow, (1 << 30, 1 << 30, DAY_MS), lambda found: len(found) >= 3)

@@ -12,7 +12,7 @@ FRESHET_FAULTS is a JSON object:
     late    milliseconds: the parts of the Sink are closed so much later, one after the other, and nobody waits for it
     chunk   lines of the input, or messages of a topic, that are read at a time at most: a barrier passes between two
             chunks only
-    discovery   how often the job looks for partitions that were added to a topic, such as "1 s"
+    discovery   milliseconds between two looks for partitions that were added to a topic, such as "1000"
     broken  a recovery that is wrong: "offset" skips the first message after a restart, "page" never writes one page of
             a layer's state, "cut" ignores what the cut log has beyond the state; or a Parser that is wrong: "deaf"
             drops half of all deletions without a word
@@ -196,7 +196,7 @@ def main() -> None:
         _pause_after_passes(faults["pass"] / 1e3)
     if "discovery" in faults:
         options_of = flink_topics.source_options
-        interval = {"scan.topic-partition-discovery.interval": faults["discovery"]}
+        interval = {"partition.discovery.interval.ms": faults["discovery"]}
         flink_topics.source_options = lambda *args: options_of(*args) | interval
     specify = runner.spec_of
     runner.spec_of = lambda *args: specify(*args).model_copy(update={"factory": FACTORY})
