@@ -4,10 +4,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.kafka.shaded.org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.flink.kafka.shaded.org.apache.kafka.common.header.Header;
+import org.apache.flink.kafka.shaded.org.apache.kafka.common.header.Headers;
+import org.apache.flink.kafka.shaded.org.apache.kafka.common.header.internals.RecordHeaders;
 
 /**
  * Makes Kafka records of those that RecordSplitter.java has cut. A record without a value is a tombstone; one with an
- * epoch has it in a header, in decimal; one with a value has the mark of its job in another. The producer chooses the partition by the key.
+ * epoch has it in a header, in decimal; one with a value has the mark of its job in another. The producer chooses the
+ * partition by the key.
  *
  * <p>This file is compiled where the job is drawn, by the compiler that Flink has for generated code, which knows no
  * generics, and travels in a jar with the job.
@@ -21,6 +25,7 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
     private final String jobHeader;
     private final byte[] mark;
     private final Object tokenUrl;
+    private transient SameHeaders ofJob;
 
     /** `mark`: empty for none. `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where records are written. */
     public RecordSerializer(String topic, String header, String jobHeader, String mark, Object tokenUrl) {
@@ -39,6 +44,9 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
         long epoch = head.getLong(8);
         byte[] key = Arrays.copyOfRange(record, HEAD, keyEnd);
         byte[] value = head.getInt(4) < 0 ? null : Arrays.copyOfRange(record, keyEnd, record.length);
+        if (epoch < 0 && value != null) {
+            return new OfJob(topic, key, value, ofJob());
+        }
         ProducerRecord made = new ProducerRecord(topic, null, null, key, value);
         if (epoch >= 0) {
             made.headers().add(header, Long.toString(epoch).getBytes(StandardCharsets.US_ASCII));
@@ -47,5 +55,47 @@ public class RecordSerializer implements KafkaRecordSerializationSchema {
             made.headers().add(jobHeader, mark);
         }
         return made;
+    }
+
+    private SameHeaders ofJob() {
+        if (ofJob == null) {
+            RecordHeaders made = new RecordHeaders();
+            if (mark.length > 0) {
+                made.add(jobHeader, mark);
+            }
+            ofJob = new SameHeaders(made);
+        }
+        return ofJob;
+    }
+
+    /** Headers that many records share. The producer asks each record for an array of its own, a twelfth of its time. */
+    private static class SameHeaders extends RecordHeaders {
+
+        private final Header[] all;
+
+        SameHeaders(RecordHeaders of) {
+            super(of);
+            all = of.toArray();
+            setReadOnly();
+        }
+
+        public Header[] toArray() {
+            return all;
+        }
+    }
+
+    /** A record with a value, whose headers are those of all of them. */
+    private static class OfJob extends ProducerRecord {
+
+        private final SameHeaders all;
+
+        OfJob(String topic, byte[] key, byte[] value, SameHeaders all) {
+            super(topic, key, value);
+            this.all = all;
+        }
+
+        public Headers headers() {
+            return all;
+        }
     }
 }
