@@ -4,7 +4,9 @@ Sources: a Parquet file, a JSON Lines file, and topics with JSON (one event a me
 Arrow. Sinks: none, or a topic of changed embeddings (`--coalesce 500ms`) in the formats of `--embedding-format`. Each
 line is one `freshet run` on Flink; `--check` compares its result with a full pass. `cpu us` is the processor time of
 the job's processes an event, `broker us` that of the broker; `parser us` is the Parser's own. With `--before CHECKOUT`
-each run is made with that checkout's .venv as well, by turns. `--parallelism 2 --readers 1 2 --partitions 1 12`
+each run is made with that checkout's .venv as well, by turns. `--threads` prints, as Markdown, what each thread of the
+job and of the broker takes of an event. Where the machine is shared, give `--coalesce-epochs`: intervals by time have
+more records where a run takes longer. `--parallelism 2 --readers 1 2 --partitions 1 12`
 compares one reader of a topic with two, in two processes.
 """
 
@@ -34,7 +36,7 @@ from freshet.job.kafka.read_topics import end_offsets
 from freshet.job.kafka.topic_specs import TopicInput
 from freshet.operators.parser.files import ChunkReader, plan_chunks
 from scripts.bench.arxiv_stream import generate_once
-from scripts.bench.parts import Cpu
+from scripts.bench.threads import ThreadTimes, Times, thread_table
 from scripts.bench.throughput import FRESHET, ROOT, machine
 
 PARTITIONS = 4  # of a topic, by default
@@ -47,7 +49,7 @@ SOURCES: dict[str, tuple[str, int]] = {
     "arrow, 1000 a message": ("arrow", 1000),
 }
 SINKS = ("none", "base64", "binary", "list")
-VARIED = ("source", "partitions", "readers", "sink", "version")
+VARIED = ("source", "partitions", "readers", "sink", "epochs", "version")
 Figures = dict[str, Any]
 
 
@@ -74,8 +76,10 @@ def broker_s(broker: Broker) -> float:
     return float(times.user + times.system)
 
 
-def measure(binary: Path, folder: Path, events: str, broker: Broker, options: list[object], check: bool) -> Figures:
-    """Make one run of the job and return its figures.
+def measure(
+    binary: Path, folder: Path, events: str, broker: Broker, options: list[object], check: bool
+) -> tuple[Figures, Times]:
+    """Make one run of the job and return its figures, and the processor time of its threads.
 
     Raises: SystemExit when it fails.
     """
@@ -95,7 +99,7 @@ def measure(binary: Path, folder: Path, events: str, broker: Broker, options: li
     with (folder / "said.log").open("wb") as said:
         command = [str(binary), "run", *map(str, (*given, *options))]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
-        cpu = Cpu(process, out)
+        cpu = ThreadTimes(process, out, {"broker": broker.pid})
         stdout, _ = process.communicate()
     if process.returncode:
         sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{(folder / 'said.log').read_text()[-3000:]}")
@@ -112,7 +116,7 @@ def measure(binary: Path, folder: Path, events: str, broker: Broker, options: li
     }
     if check:
         figures["max_rel_error"] = freshet("check", "--oracle", "own", *given)["max_rel_error"]
-    return figures
+    return figures, cpu.us_by_thread()
 
 
 def report(results: list[Figures]) -> None:
@@ -129,14 +133,56 @@ def report(results: list[Figures]) -> None:
     Console(stderr=True, width=180).print(table)
 
 
+def take_runs(options: argparse.Namespace, folder: Path) -> tuple[list[Figures], dict[str, list[Times]]]:
+    """Make all runs; their figures, and by name of a run the processor time of its threads in each round."""
+    results: list[Figures] = []
+    versions = {"now": FRESHET}
+    if options.before:
+        versions["before"] = options.before / ".venv" / "bin" / "freshet"
+    threads: dict[str, list[Times]] = {}
+    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
+        places = {(name, number): place_of(name, number, folder, broker) for name, number in sources_of(options)}
+        runs = [
+            (turn, *source, readers, sink, epoch_events, version)
+            for turn in range(options.rounds)
+            for source in places
+            for readers in (options.readers if source[1] else [0])
+            for sink in options.sinks
+            for epoch_events in options.epoch_events
+            for version in versions
+        ]
+        for number, (turn, name, partitions, readers, sink, epoch_events, version) in enumerate(runs):
+            varied = dict(
+                zip(VARIED, (name, partitions, readers, sink, epoch_events or "adaptive", version), strict=True)
+            )
+            print(f"{number + 1} of {len(runs)}: {varied} ...", file=sys.stderr)
+            more: list[object] = ["--epoch-events", epoch_events] if epoch_events else []
+            more += [*(["--until", "latest"] if partitions else [])]
+            more += ["--parallelism", options.parallelism, *(["--readers", readers] if readers else [])]
+            if sink != "none":
+                more += sink_options(f"kafka://{broker.address}/out-{number}", sink, options, Path(data))
+            figures, times = measure(versions[version], folder, places[name, partitions], broker, more, options.check)
+            if sink != "none":
+                records = records_in(broker, f"out-{number}")
+                seconds = figures["events"] / figures["events_per_s"]
+                figures |= {"records": records, "records_per_s": round(records / seconds)}
+            title = ", ".join(f"{varied[one]}" for one in VARIED if one not in ("partitions", "readers"))
+            threads.setdefault(title, []).append(times)
+            results.append({**varied, "round": turn, **figures})
+            print(orjson.dumps(results[-1]).decode(), flush=True)
+    return results, threads
+
+
 def main() -> int:
     """Generate, produce, run; JSON lines on stdout, one a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-kafka", help="inputs and outputs")
     parser.add_argument("--events", type=int, default=600_000, help="length of the stream (default: 600,000)")
-    parser.add_argument("--epoch-events", type=int, default=1000, help="0: adaptive (default: 1000)")
+    parser.add_argument("--epoch-events", type=int, nargs="+", default=[1000], help="0: adaptive (default: 1000)")
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--sinks", nargs="+", default=["none"], choices=SINKS)
+    parser.add_argument("--coalesce-epochs", type=int, default=0, help="of an interval; 0: 500 ms (default: 0)")
+    parser.add_argument("--threads", action="store_true", help="print processor time by thread, as Markdown")
     parser.add_argument("--delivery", default="upsert", choices=["upsert", "exactly-once"])
     parser.add_argument("--partitions", nargs="+", type=int, default=[PARTITIONS], help="of each topic")
     parser.add_argument(
@@ -148,40 +194,28 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare each result with a full pass")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events, write_jsonl)
-    results: list[Figures] = []
-    versions = {"now": FRESHET}
-    if options.before:
-        versions["before"] = options.before / ".venv" / "bin" / "freshet"
-    epochs = ["--epoch-events", options.epoch_events] if options.epoch_events else []
-    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as data, start_broker(Path(data) / "broker") as broker:
-        places = {(name, number): place_of(name, number, folder, broker) for name, number in sources_of(options)}
-        runs = [
-            (turn, *source, readers, sink, version)
-            for turn in range(options.rounds)
-            for source in places
-            for readers in (options.readers if source[1] else [0])
-            for sink in options.sinks
-            for version in versions
-        ]
-        for number, (turn, name, partitions, readers, sink, version) in enumerate(runs):
-            told = {"source": name, "partitions": partitions, "readers": readers, "sink": sink, "version": version}
-            print(f"{number + 1} of {len(runs)}: {told} ...", file=sys.stderr)
-            more: list[object] = [*epochs, *(["--until", "latest"] if partitions else [])]
-            more += ["--parallelism", options.parallelism, *(["--readers", readers] if readers else [])]
-            if sink != "none":
-                topic = f"kafka://{broker.address}/out-{number}"
-                more += ["--embeddings-to", topic, "--embedding-format", sink, "--coalesce", "500ms"]
-                more += ["--delivery", options.delivery]
-            figures = measure(versions[version], folder, places[name, partitions], broker, more, options.check)
-            if sink != "none":
-                records = records_in(broker, f"out-{number}")
-                seconds = figures["events"] / figures["events_per_s"]
-                figures |= {"records": records, "records_per_s": round(records / seconds)}
-            results.append({**told, "round": turn, **figures})
-            print(orjson.dumps(results[-1]).decode(), flush=True)
+    results, threads = take_runs(options, folder)
     shutil.rmtree(folder / "out")
     report(results)
+    if options.threads:
+        print(thread_table(list(threads), [middle(some) for some in threads.values()]))
     return 0
+
+
+def middle(some: list[Times]) -> Times:
+    """Return the medians of several runs."""
+    names = {name for one in some for name in one}
+    return {name: statistics.median(one.get(name, 0.0) for one in some) for name in names}
+
+
+def sink_options(topic: str, form: str, options: argparse.Namespace, folder: Path) -> list[object]:
+    """Return the options of a run that writes a topic."""
+    found: list[object] = ["--embeddings-to", topic, "--embedding-format", form, "--delivery", options.delivery]
+    if not options.coalesce_epochs:
+        return [*found, "--coalesce", "500ms"]
+    config = folder / "coalesce.yaml"
+    config.write_text(f"coalesce-epochs: {options.coalesce_epochs}\n")
+    return [*found, "--coalesce", "1h", "--config", config]
 
 
 def sources_of(options: argparse.Namespace) -> list[tuple[str, int]]:
