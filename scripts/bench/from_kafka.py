@@ -157,7 +157,7 @@ def take_runs(options: argparse.Namespace, folder: Path) -> tuple[list[Figures],
             )
             print(f"{number + 1} of {len(runs)}: {varied} ...", file=sys.stderr)
             more: list[object] = ["--epoch-events", epoch_events] if epoch_events else []
-            more += [*(["--until", "latest"] if partitions else [])]
+            more += [*options.options, *(["--until", "latest"] if partitions else [])]
             more += ["--parallelism", options.parallelism, *(["--readers", readers] if readers else [])]
             if sink != "none":
                 more += sink_options(f"kafka://{broker.address}/out-{number}", sink, options, Path(data))
@@ -192,6 +192,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--before", type=Path, help="a checkout of another version, with its .venv")
     parser.add_argument("--check", action="store_true", help="compare each result with a full pass")
+    parser.add_argument("options", nargs="*", help="further options of freshet run, after --")
     options = parser.parse_args()
     folder = generate_once(options.folder, options.events, write_jsonl)
     results, threads = take_runs(options, folder)
