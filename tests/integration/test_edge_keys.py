@@ -135,6 +135,7 @@ def given_by(broker: Broker, folder: Path, topic: str) -> TopicInput:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_topic_that_begins_with_vertices(broker: Broker, tmp_path: Path, jobs: list[Job]) -> None:
     jobs.append(job := Job(given_by(broker, tmp_path, "vertices-first"), tmp_path / "out"))
     vertices = [{"op": "add_vertex", "id": 7 * k - 5} for k in range(700)]

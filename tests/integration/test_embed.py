@@ -119,6 +119,7 @@ def test_embeddings_of_another_model_are_refused_by_name(given: Input, whole: Pa
     assert compile_plan(load_model(given.model)).sha256[:12] in done.stderr
 
 
+@pytest.mark.long
 def test_kills_cost_a_pass_and_not_a_bit(given: Input, whole: Path, tmp_path: Path) -> None:
     before = {name: (given.snapshot / name).read_bytes() for name in ("vertices.parquet", "edges.parquet")}  # type: ignore[operator]
     out = tmp_path / "S2"

@@ -162,6 +162,7 @@ def test_time_seals_what_count_does_not(job: Job) -> None:
     job.stop()
 
 
+@pytest.mark.long
 def test_the_end_of_input_seals_also_in_a_job_that_stays(job: Job) -> None:
     # Sources at their end finish with the next checkpoint; Flink restarts a job that is stopped as one of them does.
     stays = {"chunks": 5, "stay": True, "epoch_ms": 0, "checkpoint_interval_ms": 300_000}

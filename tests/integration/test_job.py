@@ -263,6 +263,7 @@ def test_kill_9_of_the_local_runtime(job: Make, stream: Input) -> None:
     assert_as_uninterrupted(one, "--parts", 3)
 
 
+@pytest.mark.long
 def test_two_jobs_share_a_folder_for_checkpoints(job: Make, tmp_path: Path) -> None:
     """One is killed while the other comes to its end: it has its own log and state, and they are there."""
     stream = make_input(tmp_path / "small", 3_000)
@@ -312,6 +313,7 @@ def bytes_of(checkpoint: Path) -> int:
     return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 def test_state_grows_with_the_graph_and_not_with_the_events(job: Make, tmp_path: Path) -> None:
     """In RocksDB, the default; its files keep for longer what has been replaced."""
     churn = make_input(tmp_path / "churn", 24_000, vertices=200)
