@@ -50,6 +50,14 @@ class RowsProxy(torch.fx.Proxy):
 
     ndim = property(dim)
 
+    def __len__(self) -> int:
+        """Return the length of a parameter or buffer; that of rows is a number of vertices, which torch.fx refuses."""
+        root = self.tracer.root
+        for name, one in (*root.named_parameters(remove_duplicate=False), *root.named_buffers(remove_duplicate=False)):
+            if self.node.op == "get_attr" and name == self.node.target:
+                return len(one)
+        return int(super().__len__())
+
 
 @contextmanager
 def rows_as_tensors() -> Iterator[None]:

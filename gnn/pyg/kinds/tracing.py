@@ -19,6 +19,7 @@ from freshet.gnn.pyg.kinds.convs.by_kinds import is_han, is_hgt, reached
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.steps import class_name
 
+_JOINED = ("sum", "mean", "min", "max", "cat", None)
 _OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, TrimToLayer)
 """Modules of PyG's that call others by kind or relation, and do no more; the last one hands its inputs on."""
 
@@ -65,8 +66,9 @@ class KindsTracer(Tracer):
         """
         kind = class_name(m)
         if kind.startswith("torch_geometric.nn.") and (why := _REFUSED.get(kind.rsplit(".", 1)[1])) is not None:
-            name, line = self.path_of_module(m).removeprefix("inner.").removeprefix("inner"), place_here()
-            refuse(f"{name or type(m).__name__}{f' ({line})' if line else ''}: {kind} {why}")
+            refuse(f"{self._named(m)}: {kind} {why}")
+        if type(m) is HeteroConv and m.aggr not in _JOINED and len({key[-1] for key in m.convs}) < len(m.convs):
+            refuse(f"{self._named(m)}: aggr={m.aggr!r} of HeteroConv is not supported. Nearest: aggr='sum'")
         made = super().call_module(m, forward, args, kwargs)
         if is_hgt(m):
             x = next(iter(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values()))
@@ -78,6 +80,11 @@ class KindsTracer(Tracer):
         if type(m) is not HeteroConv:
             return made
         return {kind: rows[0] if rows.node.target in (torch.max, torch.min) else rows for kind, rows in made.items()}
+
+    def _named(self, m: Module) -> str:
+        """Name a module that is called, with the line of the call."""
+        name, line = self.path_of_module(m).removeprefix("inner.").removeprefix("inner"), place_here()
+        return f"{name or type(m).__name__}{f' ({line})' if line else ''}"
 
 
 def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tuple[Any, Module, ModuleInputs]:

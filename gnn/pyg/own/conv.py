@@ -155,7 +155,7 @@ def input_width(step: Step, failed: Callable[[str], object] = lambda _: None) ->
 def _widths(step: Step) -> list[int]:
     """Return widths that a conv's rows may have, the likeliest first."""
     conv: Any = step.op
-    said = getattr(conv, "in_channels", None)
+    said = getattr(conv, "in_channels", None) or getattr(conv, "channels", None)  # the latter: CGConv
     kept = list(said) if isinstance(said, tuple | list) else [said]
     kept += [getattr(part, name, None) for part in conv.modules() for name in ("in_features", "in_channels")]
     found = [one for one in kept if isinstance(one, int) and one > 0]
@@ -168,7 +168,7 @@ def _attr_widths(step: Step) -> list[int]:
     conv: Any = step.op
     if step.edge_width:
         return [step.edge_width]
-    kept = [getattr(conv, name, None) for name in WIDTHS_OF_EDGES]
+    kept = [edge_width_of(conv), *(getattr(conv, name, None) for name in WIDTHS_OF_EDGES)]
     return [one for one in kept if isinstance(one, int) and one > 0] or list(dict.fromkeys([1, *_widths(step)]))
 
 

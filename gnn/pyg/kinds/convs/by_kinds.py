@@ -165,9 +165,16 @@ def hgt_conv(
 ) -> dict[str, str]:
     """Note the operations of an HGTConv on rows by kind and edges by relation; returns the rows that it makes, by kind.
 
-    Raises: ExportError for an option that cannot be taken over.
+    Raises: ExportError for an option that cannot be taken over, or for relations in another order than its own.
     """
     check_conv(Step(name, module))
+    own = [ends for ends in module.edge_types if ends in relations]
+    if own != list(relations):
+        refuse(
+            f"{place}: HGTConv was made for the relations in the order {own}, and gets them in the order "
+            f"{list(relations)}. PyTorch Geometric multiplies rows by the matrix of another relation then. Give the "
+            "graph and metadata the order of its constructor"
+        )
     made = dict[str, str]()
     for kind in x:
         if kind not in module.dst_node_types:

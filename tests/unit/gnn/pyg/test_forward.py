@@ -238,6 +238,15 @@ def test_other_parameters_that_modules_take_keep_their_defaults(forward: Callabl
     assert not any(getattr(layer, "edge_weights", False) for layer in export_model(made, tmp_path / "M").layers)
 
 
+def test_the_length_of_a_parameter_is_a_number_and_that_of_rows_is_not(tmp_path: Path) -> None:
+    scale = nn.Parameter(torch.tensor([1.0, 2, 3, 4]))
+    made = module(lambda s, x, edge_index: s.conv(x, edge_index) * s.scale / len(s.scale), scale=scale)
+    export_model(made, tmp_path / "M")
+    made = module(lambda s, x, edge_index: s.conv(x, edge_index) / len(x))
+    with pytest.raises(ExportError, match="'len' is not supported"):
+        export_model(made, tmp_path / "N")
+
+
 class VGAE(nn.Module):
     """Of somebody's own, with the name of a wrapper of PyG's."""
 

@@ -168,6 +168,24 @@ def test_attributes_of_one_relation_alone(tmp_path: Path) -> None:
     assert [relation.edge_features for relation in model.relations] == [0, 2, 2]  # the last one follows the second
 
 
+def test_a_cg_conv_says_the_widths_of_its_attributes_and_rows(tmp_path: Path) -> None:
+    of_all = {CITES: pyg.CGConv(5, dim=2), WRITES: pyg.CGConv((3, 5), dim=2), WRITTEN: pyg.SAGEConv((5, 3), 3)}
+
+    class Some(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.HeteroConv(of_all)
+
+        def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+            given = {one: edge_attr_dict[one] for one in (CITES, WRITES)}
+            return self.conv(x_dict, edge_index_dict, edge_attr_dict=given)
+
+    module = of.randomised(Some())
+    run = lambda x, edge_index, edge_weight, edge_attr: module(x, edge_index, edge_attr)  # noqa: E731
+    model = assert_same(module, tmp_path, run=run)
+    assert [relation.edge_features for relation in model.relations] == [2, 2, 2]  # the last one follows the second
+
+
 def test_attributes_that_results_alone_read_that_are_not_returned(tmp_path: Path) -> None:
     of_all = {WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.TransformerConv((5, 3), 4, edge_dim=2)}
     module = of.randomised(pyg.HeteroConv(of_all))

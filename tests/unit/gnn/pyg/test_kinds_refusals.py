@@ -122,6 +122,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: with_conv(pyg.GENConv((3, 5), 5, aggr="powermean")),
         "GENConv with aggr='powermean' is not supported yet",
     ),
+    "relations in another order": (
+        lambda: Two(lambda m, x, e: m.writes(x, e), pyg.HGTConv(WIDTHS, 4, (METADATA[0], METADATA[1][::-1]), 2)),
+        r"made for the relations in the order \[\('paper', 'rev_writes'.*Give the graph and metadata the order of",
+    ),
+    "a product of relations": (
+        lambda: of.Layers([pyg.HeteroConv({CITES: pyg.SAGEConv(5, 5), WRITES: pyg.SAGEConv((3, 5), 5)}, "mul")]),
+        r"^convs.0 \(.*\): aggr='mul' of HeteroConv is not supported. Nearest: aggr='sum'",
+    ),
     "self-loops between kinds": (with_loops, "adds self-loops, from vertex i of one kind to vertex i of another"),
     "several aggregators": (
         lambda: with_conv(pyg.TransformerConv((3, 5), 5, aggr="max")),
