@@ -229,7 +229,10 @@ def off(made: Rows, ours: list[Scaled]) -> float:
     found = [0.0]
     for got, (want, scale) in zip(made, ours, strict=True):
         if got.shape != want.shape:
-            refuse(f"the exported model gives rows of shape {want.shape}, the module {got.shape}")
+            flat = (
+                ". view(-1) and flatten put the numbers of all vertices into one row" if got.size == want.size else ""
+            )
+            refuse(f"the exported model gives rows of shape {want.shape}, the module {got.shape}{flat}")
         with np.errstate(all="ignore"):
             same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.isinf(scale) & np.isfinite(want))
             apart = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))

@@ -16,8 +16,8 @@ from torch_geometric.nn import resolver
 from freshet.gnn.declarations import Elu, Gelu, Identity, LeakyRelu, Linear, PRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.model import explain
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.refusals import why_not_function
-from freshet.gnn.pyg.steps import Step
+from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_function
+from freshet.gnn.pyg.steps import ChosenColumns, Step
 from freshet.gnn.rows.functions import (
     Affine,
     Celu,
@@ -35,6 +35,7 @@ from freshet.gnn.rows.norms import LayerNorm, RMSNorm
 
 Weights = dict[str, np.ndarray]
 Made = tuple[Layer, Weights]
+Noted = tuple[Layer | ChosenColumns, Weights]
 
 FLOAT32_EPS = float(np.finfo(np.float32).eps)  # torch's default for RMSNorm
 
@@ -57,7 +58,7 @@ def is_foreign(function: Any) -> bool:
     return home not in ("torch", "torch_geometric", "_operator", "operator", "builtins", "math", "_VariableFunctions")
 
 
-def function_layer(name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Made:
+def function_layer(name: str, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Noted:
     """Return the layer that a function of rows is, with its weights; args and options are those after the rows.
 
     Raises: ExportError naming a function that is no layer.
@@ -249,11 +250,72 @@ def _matmul(other: Any = None, mat2: Any = None) -> Made:
     return _linear(matrix.t())
 
 
+def _columns(index: Any = None) -> Noted:
+    """`rows[:, index]`, or the same with three dots."""
+    if not (isinstance(index, tuple) and len(index) == 2 and index[0] in (Ellipsis, slice(None))):
+        msg = "getitem keeps some of the rows. Taken are all, as h[:n] with n=None, and columns, as h[:, 0] or h[:, :8]"
+        raise ValueError(msg)
+    return _select(1, index[1])
+
+
+def _select(dim: int, index: Any) -> Noted:
+    _over_channels("select", dim)
+    places = index.tolist() if hasattr(index, "tolist") else index
+    listed = places if isinstance(places, list) else [places]
+    if not all(isinstance(one, int | slice) and not isinstance(one, bool) for one in listed):
+        msg = f"columns {str(places)[:50]} are not supported: expected a number, a slice or numbers"
+        raise ValueError(msg)
+    return ChosenColumns(places), {}
+
+
+def columns_layer(columns: ChosenColumns, width: int | None) -> Made:
+    """Return columns of rows of this width as a linear layer of ones and zeros, with its weights.
+
+    Raises: ValueError for a place past the width, or where that is unknown.
+    """
+    if width is None:
+        msg = f"the width of the rows is unknown, since no layer says it; {HOW_WIDE}"
+        raise ValueError(msg)
+    try:
+        chosen = np.atleast_1d(np.arange(width)[columns.places])
+    except IndexError:
+        msg = f"columns {columns.places} of rows of width {width}"
+        raise ValueError(msg) from None
+    if chosen.size == 0:
+        msg = f"columns {columns.places} of rows of width {width} are none"
+        raise ValueError(msg)
+    if np.array_equal(chosen, np.arange(width)):
+        return Identity(), {}
+    layer = Linear(in_channels=width, out_channels=len(chosen), bias=False)
+    return layer, {"weight": np.eye(width, dtype=np.float32)[chosen]}
+
+
+def _squeeze(dim: int | None = None) -> Layer:
+    """A row of one number becomes a number, which is a row of width 1 in Freshet, or the other way round."""
+    _over_channels("squeeze", dim)
+    return Identity()
+
+
+def _flatten(start_dim: int = 0, end_dim: int = -1) -> Layer:
+    """The same of rows of one number; the last check of an export refuses wider ones."""
+    return Identity()
+
+
+def _view(*shape: Any) -> Layer:
+    sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    if sizes not in ((-1,), (-1, 1)):
+        msg = (
+            f"rows as {sizes} are not supported: a row has one dimension. Expected (-1,) or (-1, 1), of rows of width 1"
+        )
+        raise ValueError(msg)
+    return Identity()
+
+
 def _row(value: Any) -> np.ndarray:
     return np.atleast_1d(_numbers(value)).astype(np.float32)
 
 
-_FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
+_FUNCTIONS: dict[str, Callable[..., Layer | Noted]] = {
     "relu": lambda inplace=False: Relu(),
     "leaky_relu": lambda negative_slope=0.01, inplace=False: LeakyRelu(slope=negative_slope),
     "prelu": _prelu,
@@ -283,6 +345,14 @@ _FUNCTIONS: dict[str, Callable[..., Layer | Made]] = {
     "linear": _linear,
     "matmul": _matmul,
     "mm": _matmul,
+    "getitem": _columns,
+    "select": _select,
+    "squeeze": _squeeze,
+    "unsqueeze": _squeeze,
+    "flatten": _flatten,
+    "ravel": _flatten,
+    "view": _view,
+    "reshape": _view,
     "neg": lambda: Scale(factor=-1.0),
     "dropout": _dropout,
     **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), _dropout),
@@ -316,6 +386,7 @@ MODULES: dict[str, Callable[[Any], Layer]] = {
     "torch.nn.Softmax": lambda m: _softmax(m.dim),
     "torch.nn.LogSoftmax": lambda m: _log_softmax(m.dim),
     "torch.nn.Identity": lambda m: Identity(),
+    "torch.nn.Flatten": lambda m: Identity(),
     "torch.nn.Dropout": lambda m: Identity(),
     "torch.nn.Dropout1d": lambda m: Identity(),
     "torch.nn.Dropout2d": lambda m: Identity(),

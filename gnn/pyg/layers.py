@@ -26,11 +26,12 @@ from freshet.gnn.pyg import by_edge
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
-from freshet.gnn.pyg.functions import MODULES, callable_step
+from freshet.gnn.pyg.functions import MODULES, callable_step, columns_layer
 from freshet.gnn.pyg.norms import NORMS
 from freshet.gnn.pyg.own.conv import convert_written, input_width, opened_own
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module
 from freshet.gnn.pyg.steps import (
+    ChosenColumns,
     Converted,
     ExportError,
     Hop,
@@ -63,6 +64,8 @@ def first_width(steps: Sequence[Step]) -> int | None:
         elif isinstance(step.op, Join):
             if step.op.operation == "cat" and len(step.op.of) > 1:
                 return None
+        elif isinstance(step.op, ChosenColumns):
+            return None
         elif is_read(step.op):
             return input_width(step)
         elif class_name(step.op) in _SIZED or written_class(step.op) is not None:
@@ -121,6 +124,8 @@ def convert(step: Step, width: int | None) -> Converted:
         return step.op, step.weights or {}
     if isinstance(step.op, Hop):
         return _hop(step, step.op, width), {}
+    if isinstance(step.op, ChosenColumns):
+        return columns_layer(step.op, width)
     if (code := written_class(step.op)) is not None:
         return convert_written(step, code, width)
     name = class_name(step.op)

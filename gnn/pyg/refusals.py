@@ -160,9 +160,9 @@ def why_not_function(label: str) -> str:
     """Return what to add to a refusal of a function."""
     if label in ("mean", "sum", "max", "amax", "min", "amin", "std", "var", "norm") or label.startswith("global_"):
         return " (it reads more than the vertex's own row, or gives less than a row)"
-    if label in ("getitem", "narrow", "select"):
-        return " (it keeps some of the rows or of their channels; taken is what keeps all, as h[:n] with n=None)"
-    if label in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute"):
+    if label == "narrow":
+        return " (it keeps some of the rows or of their channels; taken are columns, as in h[:, :8])"
+    if label in ("t", "transpose", "permute"):
         return " (rows have one dimension, and keep their shape)"
     return ""
 

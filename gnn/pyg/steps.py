@@ -73,6 +73,12 @@ class Step(NamedTuple):
     edge_width: int | None = None
 
 
+class ChosenColumns(NamedTuple):
+    """Some columns of rows: a place, a slice or a list of places."""
+
+    places: int | slice | list[int]
+
+
 @contextmanager
 def naming(step: Step) -> Iterator[None]:
     """Have a declaration that does not hold together be an ExportError with the step's name."""

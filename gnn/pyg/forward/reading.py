@@ -18,7 +18,7 @@ from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.samples import Samples
-from freshet.gnn.pyg.functions import Made, arithmetic, function_layer
+from freshet.gnn.pyg.functions import Noted, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.steps import (
     ConvCall,
@@ -207,12 +207,12 @@ class Reader:
             return made
         return self._made(node, rows, [function_layer(self._place(node), node.target, args, given)])
 
-    def _made(self, node: Any, rows: str, layers: list[Made]) -> str:
+    def _made(self, node: Any, rows: str, layers: Sequence[Noted]) -> str:
         for layer, weights in layers:
             rows = self._ops.add(rows, Step(self._name(node), layer, weights=weights), writes=writes(node))
         return rows
 
-    def _arithmetic(self, node: Any, label: str) -> list[Made]:
+    def _arithmetic(self, node: Any, label: str) -> Sequence[Noted]:
         given = [*node.args, *(node.kwargs[name] for name in ("input", "other") if name in node.kwargs)]
         more = sorted(node.kwargs.keys() - {"input", "other"})
         if len(given) != 2 or more:

@@ -76,6 +76,7 @@ class Run:
             if not isinstance(one, torch.Tensor):
                 of = "kind" if self.kinds.are_named else "layer"
                 refuse(f"the module returns {type(one).__name__}, expected the rows of a {of}")
+        listed = [one.reshape(-1, 1) if one.ndim < 2 else one for one in listed]  # a number for each vertex
         if not any(self.heads.values()):
             return [one.numpy() for one in listed]
         with torch.no_grad():

@@ -165,11 +165,11 @@ def test_a_slice_that_keeps_all_rows_and_edges_with_a_default_are_taken(read: An
 
 
 @pytest.mark.parametrize(
-    "read", [lambda h, x, n: h[:10], lambda h, x, n: h[:, :2], lambda h, x, n: h[1:], lambda h, x, n: h[:100_000]]
+    "read", [lambda h, x, n: h[:10], lambda h, x, n: h[:10, :2], lambda h, x, n: h[1:], lambda h, x, n: h[:100_000]]
 )
 def test_a_slice_that_may_not_keep_all_is_refused(read: Any, tmp_path: Path) -> None:
     """Also one that keeps all rows of the graph that an export is checked on."""
-    with pytest.raises(ExportError, match=r"getitem .* keeps some of the rows or of their channels; .* h\[:n\]"):
+    with pytest.raises(ExportError, match=r"getitem keeps some of the rows. Taken are all, as h\[:n\] with"):
         export_model(Rows(read), tmp_path / "M")
 
 

@@ -113,6 +113,73 @@ def test_functions_between_and_behind_convs(name: str, tmp_path: Path) -> None:
     assert_same(model, module)
 
 
+class Narrow(nn.Module):
+    """Whatever is made of the rows of a head."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], width: int) -> None:
+        super().__init__()
+        self.conv, self.head, self.function = pyg.SAGEConv(IN, HIDDEN), nn.Linear(HIDDEN, width), function
+        self.flatten = nn.Flatten(0)
+        self.register_buffer("places", torch.tensor([2, 0]))
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.function(self, self.head(self.conv(x, edge_index).relu()))
+
+
+NARROW: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
+    "squeeze": (lambda m, h: h.squeeze(), 1, 1),
+    "squeeze of a dimension": (lambda m, h: torch.squeeze(h, dim=-1), 1, 1),
+    "squeeze of what is wider": (lambda m, h: h.squeeze(1), 3, 3),
+    "view": (lambda m, h: h.view(-1), 1, 1),
+    "reshape": (lambda m, h: torch.reshape(h, (-1,)).sigmoid(), 1, 1),
+    "flatten": (lambda m, h: m.flatten(torch.sigmoid(h.flatten())), 1, 1),
+    "and back": (lambda m, h: h.squeeze(-1).unsqueeze(-1).view(-1, 1), 1, 1),
+    "a column": (lambda m, h: h[:, 0], 3, 1),
+    "a column of all": (lambda m, h: h[..., -1].tanh(), 3, 1),
+    "a probability": (lambda m, h: h.softmax(-1)[:, 1], 2, 1),
+    "a selected one": (lambda m, h: h.select(-1, 2), 3, 1),
+    "some columns": (lambda m, h: torch.cat([h[:, 1:].relu(), h[:, [2, 0]], h[:, m.places], h[:, ::2]], -1), 3, 8),
+    "a sum of numbers": (lambda m, h: h.squeeze(-1) + 2 * h[:, 0], 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_columns_and_numbers(name: str, tmp_path: Path) -> None:
+    function, width, result = NARROW[name]
+    module = Narrow(function, width)
+    model = exported(module, tmp_path)
+    assert model.out_width == result
+    graph = random_graph(12, width=IN)
+    with torch.no_grad():
+        truth = module(torch.from_numpy(graph.x), torch.from_numpy(np.stack([graph.src, graph.dst]))).numpy()
+    [*_, rows] = whole_graph.forward(compile_plan(model), Graph.plain(*graph[:3]))
+    np.testing.assert_allclose(rows, truth.reshape(len(rows), -1), rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "width", "message"),
+    [
+        (
+            lambda m, h: h.view(-1),
+            3,
+            r"gives rows of shape \(\d+, 3\), the module .* numbers of all vertices into one row",
+        ),
+        (lambda m, h: h.squeeze(-1).softmax(-1), 1, "the exported full pass differs from the module"),
+        (lambda m, h: h.squeeze(-1) * h, 1, r"gives rows of shape \(\d+, 1\), the module \(\d+, \d+\)"),
+    ],
+)
+def test_numbers_of_all_vertices_in_one_row(
+    function: Callable[[Any, Any], Any], width: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=message):
+        export_model(Narrow(function, width), tmp_path / "M")
+
+
+def test_a_head_may_give_a_number(tmp_path: Path) -> None:
+    model = exported(Narrow(lambda m, h: h.squeeze(-1), 1), tmp_path, head="head")
+    assert (model.out_width, [layer.type for layer in model.head]) == (HIDDEN, ["linear"])
+
+
 MODULES = {
     "relu6": nn.ReLU6,
     "hardtanh": lambda: nn.Hardtanh(-0.3, 0.3),
@@ -210,7 +277,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "half": (of(lambda m, h: h.to(torch.float16)), "rows of torch.float16 are not supported: Freshet computes in"),
     "divided by": (of(lambda m, h: 1 / h), r"truediv \(.*\): a constant is divided by the rows"),
     "mean": (of(lambda m, h: h.mean(dim=0)), r"function mean is not supported \(it reads more than the vertex's own"),
-    "view": (of(lambda m, h: h.view(-1, 1)), r"function view is not supported \(rows have one dimension"),
+    "view": (of(lambda m, h: h.view(-1, 5, 1)), r"rows as \(-1, 5, 1\) are not supported: a row has one dimension"),
+    "some rows": (of(lambda m, h: h[:3]), "getitem keeps some of the rows. Taken are all"),
+    "a row": (of(lambda m, h: h[0]), "getitem keeps some of the rows. Taken are all"),
+    "rows of a mask": (of(lambda m, h: h[:, m.row > 0]), r"columns \[False.* are not supported: expected a number"),
+    "no such column": (of(lambda m, h: h[:, 7]), "getitem: columns 7 of rows of width 5"),
+    "no column": (of(lambda m, h: h[:, 5:]), r"getitem: columns slice\(5, None, None\) of rows of width 5 are none"),
+    "a vertex selected": (of(lambda m, h: h.select(0, 1)), "select over dim=0 reads all vertices of the graph"),
     "alpha": (of(lambda m, h: torch.add(h, 1, alpha=2)), "add with alpha is not supported"),
     "jumping module": (
         lambda: nn.ModuleList([pyg.SAGEConv(IN, 3), pyg.JumpingKnowledge("cat")]),

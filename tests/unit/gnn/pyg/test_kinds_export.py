@@ -15,6 +15,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
 from freshet.gnn.kind_layers.compiling import compile_kinds  # noqa: E402
+from freshet.gnn.kinds.declarations import ByKind  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel, load_any_model  # noqa: E402
 from freshet.gnn.oracles import whole_kinds  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
@@ -149,6 +150,25 @@ def test_weights_of_a_relation_within_a_kind(tmp_path: Path) -> None:
     run = lambda x, edge_index, edge_weight, edge_attr: module(x, edge_index, edge_weight)  # noqa: E731
     conv = assert_same(module, tmp_path, run=run).layers[0].convs[0].conv
     assert (conv.type, conv.edge_weights, conv.improved) == ("gcn_conv", True, True)
+
+
+def test_numbers_and_columns_of_kinds(tmp_path: Path) -> None:
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first = {CITES: pyg.SAGEConv(5, 4), WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.SAGEConv((5, 3), 4)}
+            second = {CITES: pyg.SAGEConv(2, 4), WRITES: pyg.SAGEConv((2, 2), 4), WRITTEN: pyg.SAGEConv((2, 2), 4)}
+            self.first, self.second, self.lin = pyg.HeteroConv(first), pyg.HeteroConv(second), nn.Linear(4, 2)
+
+        def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+            h = {kind: rows[:, 1:3] for kind, rows in self.first(x_dict, edge_index_dict).items()}
+            return {kind: self.lin(rows).softmax(-1)[:, 1] for kind, rows in self.second(h, edge_index_dict).items()}
+
+    model = export_model(of.randomised(Narrow()), tmp_path, metadata=METADATA, features=WIDTHS)
+    assert isinstance(model, KindsModel)
+    last = model.layers[-1]
+    assert isinstance(last, ByKind)
+    assert [of_kind[-1].out_width for of_kind in last.layers.values()] == [1, 1]
 
 
 def test_attributes_of_one_relation_alone(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Two(lambda m, x, e: m.cites((x["paper"], x["paper"].relu()), e[CITES])),
         "cites reads two rows of one kind, x of paper and relu of 'paper'",
     ),
-    "some rows": (lambda: Two(lambda m, x, e: m.writes(pair(x), e[WRITES])[:3]), "getitem is not supported"),
+    "some rows": (lambda: Two(lambda m, x, e: m.writes(pair(x), e[WRITES])[:3]), "getitem keeps some of the rows"),
     "a branch": (lambda: Two(by_data), r"cannot be traced at test_kinds_refusals.py:\d+"),
     "all vertices": (lambda: Two(lambda m, x, e: m.cites(x["paper"], e[CITES]).softmax(0)), "softmax over dim=0"),
     "no conv": (lambda: Two(lambda m, x, e: x["paper"].relu()), "the module has no conv on a relation"),
