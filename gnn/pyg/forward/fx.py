@@ -23,7 +23,9 @@ from freshet.gnn.pyg.forward.parameters import (
     encoder_hint,
     read_rest,
     reads_dicts,
+    takes_data,
     ways_of,
+    ways_of_data,
     why_kinds,
 )
 from freshet.gnn.pyg.forward.places import name_of
@@ -91,8 +93,12 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     name = f"{type(module).__name__}.{asked.method}"
     if reason := why_kinds(module):
         raise ExportError(reason)
-    edges, more = edge_parameter(name, parameters)
-    ops, result, how = _traced_one_way(module, ways_of(module, name, edges, more), head, asked)
+    if takes_data(parameters):
+        ways, more = ways_of_data(), list[inspect.Parameter]()
+    else:
+        edges, more = edge_parameter(name, parameters)
+        ways = ways_of(module, name, edges, more)
+    ops, result, how = _traced_one_way(module, ways, head, asked)
     if how.weights is None:
         _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != how.attributes])
         if rest := read_rest(getattr(module, asked.method), parameters):

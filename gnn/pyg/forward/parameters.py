@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
+from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
@@ -18,6 +19,7 @@ from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, 
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
+DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
 _OF_SAMPLES = "batch_size"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
@@ -67,9 +69,13 @@ class Parameters(NamedTuple):
     attributes: str | None = None
     sampled: str | None = None  # how many of the first rows are those of a sample: None has all
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
+    data: bool = False  # all come in one Data, under these names
 
     def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
         """Call a forward, so that its other parameters keep their defaults."""
+        if self.data:
+            given = {"edge_attr": edge_attr} if self.weights == "edge_weight" else {}
+            return function(Data(x=x, edge_index=edge_index, **{str(self.weights): edge_weight}, **given))
         if self.by_place:
             return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}
@@ -105,6 +111,22 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
     return ways
 
 
+def ways_of_data() -> list[Parameters]:
+    """The ways in which a forward may be called with one Data, the likeliest first.
+
+    Its edge_attr are attributes of edges, or else weights; convs that read no attributes refuse the former.
+    """
+    shapes = (STANDARD, Shapes(flat=True), Shapes(column=True))
+    ways = [Parameters(weights="edge_weight", attributes="edge_attr", shapes=one, data=True) for one in shapes]
+    return ways + [Parameters(weights="edge_attr", shapes=one, data=True) for one in (STANDARD, Shapes(column=True))]
+
+
+def takes_data(parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether a forward takes one Data, and needs nothing else."""
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return len(required) == 1 and required[0] == parameters[0].name and required[0] in DATA_NAMES
+
+
 def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
     """The parameter of a forward that takes edges, None where it is the second; and those that are neither it nor rows.
 
@@ -119,7 +141,7 @@ def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str 
         if not parameters:
             msg += ": what it reads elsewhere would stay as it is"
         elif len(positional) == 1:
-            msg += ": hand it the tensors themselves, as in forward(data.x, data.edge_index)"
+            msg += f", or one Data, called {', '.join(DATA_NAMES[:3])} or {DATA_NAMES[3]}"
         raise ExportError(msg)
     edges = named[0] if named else second
     more = [p for p in (*positional[1:], *(p for p in parameters if p.kind is p.KEYWORD_ONLY)) if p is not edges]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn import Module
+from torch_geometric.data import storage
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
@@ -150,6 +151,9 @@ class Tracer(torch.fx.Tracer):
 
     def _why(self, at: str, error: Exception, nodes: list[Any]) -> str | None:
         """Return why a module cannot be traced, where that is known."""
+        if traceback.extract_tb(error.__traceback__)[-1].filename == storage.__file__:
+            field = (error.__context__ or error).args[0]
+            return f"reads data.{field}{at}: a Data has x, edge_index, edge_weight and edge_attr here"
         return reads_dicts(nodes)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:

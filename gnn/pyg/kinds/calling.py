@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds
+from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds, takes_data
 from freshet.gnn.pyg.kinds.convs.typed import is_typed
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
@@ -20,7 +20,6 @@ _EDGES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_t")
 _WEIGHTS = ("edge_weight_dict", "edge_weight")
 _ATTRIBUTES = ("edge_attr_dict", "edge_attr", "edge_features_dict")
 _IDS = ("node_id_dict", "node_ids_dict", "n_id_dict", "id_dict", "ids_dict", "node_id", "node_ids", "n_id")
-_DATA = ("data", "batch", "hetero_data")
 _TYPES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
 _CALLS = (
     "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict][, node_id_dict]), (x, edge_index, "
@@ -121,7 +120,7 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     every = inspect.signature(function).parameters.values()
     parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     types = typed_parameter(function)
-    if parameters and parameters[0].name in _DATA and all(p.default is not p.empty for p in parameters[1:]):
+    if takes_data(parameters):
         return ModuleCall(method, data=True)
     rows = not parameters or parameters[0].name not in _EDGES
     if len(parameters) < 1 + rows:

@@ -169,7 +169,8 @@ def _attr_widths(step: Step) -> list[int]:
     if step.edge_width:
         return [step.edge_width]
     kept = [edge_width_of(conv), *(getattr(conv, name, None) for name in WIDTHS_OF_EDGES)]
-    return [one for one in kept if isinstance(one, int) and one > 0] or list(dict.fromkeys([1, *_widths(step)]))
+    said = [one for one in dict.fromkeys(kept) if isinstance(one, int) and one > 0]
+    return said or list(dict.fromkeys([1, *_widths(step)]))
 
 
 def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int:

@@ -269,11 +269,6 @@ class AlwaysDropping(OneConv):
         return F.dropout(self.conv(x, edge_index), 0.5)
 
 
-class OnData(OneConv):
-    def forward(self, data: Any) -> Any:
-        return self.conv(data.x, data.edge_index)
-
-
 class Unseen(OneConv):
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.conv(x, edge_index) + (0.5 if type(x) is torch.Tensor else 0)
@@ -325,7 +320,6 @@ REFUSED = {
     "log_softmax": (Softmax, "log_softmax over dim=0 reads all vertices"),
     "tuple": (Tuple, "returns something other"),
     "always dropping": (AlwaysDropping, "random at inference too"),
-    "data object": (OnData, r"OnData.forward takes \(data\), expected \(x, edge_index"),
     "lambda": (
         lambda: pyg.Sequential(
             "x, edge_index", [(pyg.SAGEConv(IN, 3), "x, edge_index -> x"), (lambda x: x.mean(0), "x -> x")]
