@@ -19,6 +19,7 @@ from tests.support.runs.judge import say
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_every_answer_is_of_one_job(tmp_path: Path) -> None:
     """Of a local job, which needs no broker; what is wrong would be found."""
     ways = "flight all", "http http", "mapped rows", "mapped get"

@@ -19,6 +19,7 @@ from tests.support.runs.judge import say
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_doubled_under_kills(tmp_path: Path) -> None:
     require_jars()
     torture = Torture(Case(seed=1, kills=3, events=6_000, delivery="exactly-once", readers=2), tmp_path, say)

@@ -62,8 +62,9 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 300.0) ->
 
 @pytest.mark.parametrize(
     ("delivery", "form", "kills"),
-    [("upsert", "binary", 3), pytest.param("exactly-once", "list", 1, marks=pytest.mark.long)],
+    [("upsert", "binary", 3), ("exactly-once", "list", 1)],
 )
+@pytest.mark.long
 def test_kills_a_pause_and_a_second_start(
     stack: ExitStack, tmp_path: Path, delivery: str, form: str, kills: int
 ) -> None:

@@ -199,6 +199,7 @@ def test_until_latest_goes_on_where_it_ended(broker: Broker, tmp_path: Path, job
     assert "short: 2 messages came since the job in" in refused.errors
 
 
+@pytest.mark.long
 def test_attributes_of_edges_survive_a_kill_and_go_on_from_an_export(
     broker: Broker, tmp_path: Path, jobs: list[Job]
 ) -> None:
