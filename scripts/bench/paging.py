@@ -95,13 +95,14 @@ def run(work: Path, out: Path, memory: str) -> dict[str, Any]:
         if not first and (before := Figures(out)).epochs > 0:
             first = time.perf_counter()
         time.sleep(0.1)
-    seconds = time.perf_counter() - first
+    ended, events = time.perf_counter(), Figures(out).events
+    looked_at, since = (before.events, first) if before.events < events else (0, began)  # it may be over by then
     if job.returncode != 0:
         raise SystemExit(f"--memory {memory}: {(work / 'run.log').read_text()[-2000:]}")
     return {
         "memory": memory or "all",
         "first_epoch_s": round(first - began, 1),
-        "events_per_s": round((Figures(out).events - before.events) / seconds),
+        "events_per_s": round((events - looked_at) / (ended - since)),
         "anonymous_MiB": held.anonymous >> 20,
         "rss_MiB": held.all >> 20,
         "read_GB": round(held.read / 1e9, 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -42,7 +43,9 @@ class Topic:
         monkeypatch.setattr(read_topics, "first_messages", self.first_messages)
         monkeypatch.setattr(TopicSource, "ends_now", lambda _: {0: len(there)})
         monkeypatch.setattr(first_events, "say", self.said.append)
-        monkeypatch.setattr(first_events.time, "monotonic", lambda: float(next(self.now)))
+        # Not that of the process, which other threads read as well.
+        clock = SimpleNamespace(monotonic=lambda: float(next(self.now)))
+        monkeypatch.setattr(first_events, "time", clock)
 
     def first_messages(self, *_: Any) -> Iterator[tuple[TopicInput, list[TopicMessage], bool]]:
         every = [[one] for one in [*self.there, *self.later]] + [[]] * 100

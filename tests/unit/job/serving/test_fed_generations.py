@@ -45,6 +45,7 @@ def until_generation(client: EmbeddingClient, number: int) -> None:
     client.rows([2], min_epoch=number * GENERATION, timeout=60)
 
 
+@pytest.mark.long
 def test_a_chain_of_servers_follows_a_promotion_and_a_rollback(jobs: Jobs, source: Server, tmp_path: Path) -> None:
     service, servers = Service(tmp_path / "V"), [source]
     servers += [fed(tmp_path / "C", "", options=("--workers", "2")), fed(tmp_path / "D", "")]
