@@ -83,6 +83,7 @@ def test_neither_does_one_with_other_synopses(parts: str, layers: Any, cache: Pa
     assert sorted(kernels_in(cache) - before) == []
 
 
+@pytest.mark.long
 def test_a_first_run_compiles_what_its_model_needs_and_no_more(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     every = copy_of_cache(tmp_path / "all")

@@ -93,6 +93,7 @@ def test_a_chain_of_servers_follows_a_promotion_and_a_rollback(jobs: Jobs, sourc
             server.end()
 
 
+@pytest.mark.long
 def test_a_server_that_was_away_comes_to_the_current_generation(jobs: Jobs, source: Server, tmp_path: Path) -> None:
     """Also where the same job serves again; times in answers do not go back."""
     service, second = Service(tmp_path / "V"), fed(tmp_path / "C", source.start()["flight"])
