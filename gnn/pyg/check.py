@@ -40,6 +40,7 @@ TOLERANCE = 1e-4
 TOLERANCE_OF_FLOAT64 = 1e-6  # weights are rounded to float32
 _SMALLEST = 1e-30  # near the smallest normal float32, below which it has no digits
 _CALLS = 2100
+_FLAT = ". view(-1) and flatten put the numbers of all vertices into one row"
 
 Rows = list[np.ndarray]
 """Embeddings, and logits if there is a head."""
@@ -229,10 +230,8 @@ def off(made: Rows, ours: list[Scaled]) -> float:
     found = [0.0]
     for got, (want, scale) in zip(made, ours, strict=True):
         if got.shape != want.shape:
-            flat = (
-                ". view(-1) and flatten put the numbers of all vertices into one row" if got.size == want.size else ""
-            )
-            refuse(f"the exported model gives rows of shape {want.shape}, the module {got.shape}{flat}")
+            msg = f"the exported model gives rows of shape {want.shape}, the module {got.shape}"
+            raise ExportError(msg + (_FLAT if got.size == want.size else ""))
         with np.errstate(all="ignore"):
             same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.isinf(scale) & np.isfinite(want))
             apart = np.where(same, 0.0, np.abs(got - want) / np.maximum(scale, _SMALLEST))

@@ -42,8 +42,9 @@ import org.apache.flink.runtime.execution.SuppressRestartsException;
 import org.apache.flink.util.SerializedThrowable;
 
 /**
- * Flink's source of a Kafka topic, with what it lacks: its messages come in pieces (MessagePieces.java); a bounded one ends after a restore too (FLINK-31006), and
- * where the topic ended at the resume; one whose offsets are gone, or whose topic was made again, ends the job.
+ * Flink's source of a Kafka topic, with what it lacks: its messages come in pieces (MessagePieces.java); a bounded one
+ * ends after a restore too (FLINK-31006), and where the topic ended at the resume; one whose offsets are gone, or whose
+ * topic was made again, ends the job.
  *
  * <p>A failure that comes again with every restart is not worth one, and a topic that grows until an old offset fits
  * would be read from the middle.
@@ -80,7 +81,8 @@ public class WatchedSource implements Source {
     private final boolean keyed;
 
     /**
-     * `source` is one of MessagePieces. `ends`: by partition the offset behind the last message, null: unbounded. Ids may be null, and go unwatched.
+     * `source` is one of MessagePieces. `ends`: by partition the offset behind the last message, null: unbounded. Ids
+     * may be null, and go unwatched.
      * `ended`: the file that says that all was read. It is there before Flink knows of it: a source that has ended in a
      * state never reads again, whatever its ends are then. `waits`: the source waits to be stopped at the ends.
      * `tokenUrl`: null, or a TokenUrl, which does its work when it arrives where the topic is read. The others are those

@@ -29,8 +29,5 @@ class Elapsed:
             self._offsets[-1] = offset
         else:
             self._offsets = [*self._offsets[1 - _SETTINGS_MAX :], offset]
-        if len(self._offsets) == 1:  # the clock was never set
-            since = monotonic + self._offsets[0] - stamp_ms
-            return max(0.0, since) if since >= -_SLACK_MS else None
         possible = [found for one in self._offsets if (found := monotonic + one - stamp_ms) >= -_SLACK_MS]
         return max(0.0, min(possible)) if possible else None

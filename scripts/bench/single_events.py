@@ -156,7 +156,7 @@ def on_flink(checkout: Path, folder: Path, size: int) -> float:
     return 1e6 * (last.cpu_s - first.cpu_s) / (size * (last.epochs - first.epochs))
 
 
-def measured(checkout: Path, folder: Path, size: int, profile: bool = False) -> float:
+def measured(checkout: Path, folder: Path, size: int, profile: bool) -> float:
     """Return the microseconds of an event in the version of a checkout."""
     command = [str(checkout / ".venv" / "bin" / "python"), "-c", _START, str(ROOT), str(folder), str(size)]
     done = subprocess.run(

@@ -123,8 +123,8 @@ def ways_of_data() -> list[Parameters]:
 
 def takes_data(parameters: Sequence[inspect.Parameter]) -> bool:
     """Return whether a forward takes one Data, and needs nothing else."""
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return len(required) == 1 and required[0] == parameters[0].name and required[0] in DATA_NAMES
+    others = (p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return bool(parameters) and parameters[0].name in DATA_NAMES and all(p.default is not p.empty for p in others)
 
 
 def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:

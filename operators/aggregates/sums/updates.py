@@ -99,7 +99,7 @@ def finish(
     for i in range(n):
         ask_for_print(s, own, prints.table.data, slots, i)
         row, count = slots[i], at[group[i]]
-        prefetch_row(out, min(count + 2, n - 1))  # of so many groups the processor does not see where they go on
+        prefetch_row(out, min(count + 2, n - 1))  # rows go to many groups: the processor does not ask ahead
         if mean and counts[row] == 0:
             for j in range(width):
                 out[count, j] = np.float32(0) + own[row, j]

@@ -129,3 +129,23 @@ def test_refusals(what: str, tmp_path: Path) -> None:
     make, message = REFUSED[what]
     with pytest.raises(ExportError, match=message):
         export_model(make(), tmp_path / "M")
+
+
+class WithDefault(OfData):
+    def forward(self, data: Any = None) -> Any:
+        return self.function(self, data)
+
+
+class OfKinds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.HeteroConv({("a", "to", "a"): pyg.SAGEConv(IN, 3)})
+
+    def forward(self, data: Any = None) -> Any:
+        return self.conv(data.x_dict, data.edge_index_dict)
+
+
+def test_a_data_may_have_a_default(tmp_path: Path) -> None:
+    module = WithDefault(as_it_is_written)
+    assert_same(export_model(module, tmp_path / "one"), module, 0)
+    export_model(OfKinds(), tmp_path / "kinds")
