@@ -28,6 +28,8 @@ from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.schema import Graph
+from scripts.tools.pyg_example_kinds import Metadata
+from scripts.tools.pyg_example_kinds import compared as compared_by_kind
 from tests.support.graphs.streams import random_records, to_events
 from tests.support.simulation.oracle import NO_FAULTS, cuts_of, job_settings, references, run
 from tests.support.simulation.simulator import embeddings_after
@@ -36,7 +38,7 @@ TABLE = Path(__file__).with_name("pyg_examples.toml")
 WIDTH, CLASSES, EDGE_WIDTH, EVENTS, PARTS = 4, 3, 3, 240, 2
 CALL = "module(x, edge_index)"
 ALLOWED = 1e-4  # of what was summed to get a value, as in an export's own check
-METADATA = (["author", "paper"], [("author", "to", "paper"), ("paper", "rev_to", "author")])
+METADATA: Metadata = (["author", "paper"], [("author", "to", "paper"), ("paper", "rev_to", "author")])
 
 
 class Missing:
@@ -64,18 +66,18 @@ class Missing:
         raise ImportError(f"it needs {self._name}, which is not installed")
 
 
-def _dataset() -> SimpleNamespace:
+def _dataset(metadata: Metadata) -> SimpleNamespace:
     """Return the sizes that scripts read of their data when they make a model."""
     rows = torch.zeros(9, WIDTH)
-    kinds = {"node_types": METADATA[0], "metadata": lambda: METADATA, "num_nodes": 9, "num_relations": 2}
+    kinds = {"node_types": metadata[0], "metadata": lambda: metadata, "num_nodes": 9, "num_relations": 2}
     sizes = {"num_features": WIDTH, "num_node_features": WIDTH, "num_classes": CLASSES, "num_edge_features": EDGE_WIDTH}
     edges = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.zeros(2, EDGE_WIDTH)}
     return SimpleNamespace(x=rows, y=torch.zeros(9, CLASSES), **kinds, **sizes, **edges)
 
 
-def _names() -> dict[str, Any]:
-    given = {"torch": torch, "nn": nn, "pyg": pyg, "Names": SimpleNamespace, "METADATA": METADATA, "device": "cpu"}
-    data = dict.fromkeys(("dataset", "train_dataset", "data", "d"), _dataset())
+def _names(metadata: Metadata) -> dict[str, Any]:
+    given = {"torch": torch, "nn": nn, "pyg": pyg, "Names": SimpleNamespace, "METADATA": metadata, "device": "cpu"}
+    data = dict.fromkeys(("dataset", "train_dataset", "data", "d"), _dataset(metadata))
     return given | data | {"args": SimpleNamespace(use_multi_aggregators=False, use_gdc=False)}
 
 
@@ -122,16 +124,23 @@ def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
             module = _module(examples / entry["script"], entry)
         except Exception as error:
             return found._replace(unmade=f"{type(error).__name__}: {error}")
-        options = entry.get("options", {})
-        features = dict.fromkeys(METADATA[0], WIDTH) if "x_dict" in entry.get("run", CALL) else WIDTH
+        options, metadata = entry.get("options", {}), _metadata(entry)
+        features = dict.fromkeys(metadata[0], WIDTH) if "x_dict" in entry.get("run", CALL) else WIDTH
         try:
             model = export_model(module, folder, features=features, **options)
         except ExportError as error:
             return found._replace(refused=str(error))
-        if not isinstance(model, Model):
-            return found._replace(refused="it is taken; models with kinds are not compared on a stream here yet")
-        off, rows = _compared(module, model, entry.get("run", CALL))
+        if isinstance(model, Model):
+            off, rows = _compared(module, model, entry.get("run", CALL))
+        else:
+            off, rows = compared_by_kind(module, model, entry.get("run", CALL), metadata, WIDTH)
     return found._replace(off=off, rows=rows, option=bool(options))
+
+
+def _metadata(entry: dict[str, Any]) -> Metadata:
+    """Return the kinds and relations of a script's data."""
+    kinds, relations = entry.get("options", {}).get("metadata") or entry.get("metadata") or METADATA
+    return kinds, [(source, name, target) for source, name, target in relations]
 
 
 def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
@@ -140,10 +149,10 @@ def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
     names = home.__dict__
     sys.modules[home.__name__] = home  # where Python looks for the annotations of a class
     for one in (*(script.with_name(name) for name in entry.get("beside", ())), script):
-        _define(one, names, entry.get("names", {}))
+        _define(one, names, entry)
     module: nn.Module = eval(entry["make"], names)
     names.setdefault("model", module)
-    _size(module, entry.get("run", CALL))
+    _size(module, entry)
     with torch.no_grad():
         for parameter in module.parameters():
             if not is_lazy(parameter):
@@ -155,25 +164,26 @@ def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
     return module.eval()
 
 
-def _size(module: nn.Module, call: str) -> None:
+def _size(module: nn.Module, entry: dict[str, Any]) -> None:
     """Call a module once whose weights have no sizes yet; one that cannot be called so stays without."""
     if any(is_lazy(one) for one in module.parameters()):
         x, edges = torch.zeros(2, WIDTH), torch.tensor([[0, 1], [1, 0]])
-        dicts = {"x_dict": dict.fromkeys(METADATA[0], x), "edge_index_dict": dict.fromkeys(METADATA[1], edges)}
+        kinds, relations = _metadata(entry)
+        dicts = {"x_dict": dict.fromkeys(kinds, x), "edge_index_dict": dict.fromkeys(relations, edges)}
         with suppress(Exception), torch.no_grad():
-            eval(call, {"module": module.eval(), "x": x, "edge_index": edges, **dicts})
+            eval(entry.get("run", CALL), {"module": module.eval(), "x": x, "edge_index": edges, **dicts})
 
 
-def _define(script: Path, names: dict[str, Any], given: dict[str, str]) -> None:
+def _define(script: Path, names: dict[str, Any], entry: dict[str, Any]) -> None:
     """Run a script's imports, its definitions, and the numbers that it gives names to."""
     tree, late = ast.parse(script.read_text()), list[ast.stmt]()
-    names |= {name: value for name, value in _names().items() if name not in names}
+    names |= {name: value for name, value in _names(_metadata(entry)).items() if name not in names}
     for one in tree.body:
         if isinstance(one, ast.Import | ast.ImportFrom):
             _import(one, names)
         elif isinstance(one, ast.ClassDef | ast.FunctionDef) or _is_number(one):
             late.append(one)
-    names |= {name: eval(value, names) for name, value in given.items()}
+    names |= {name: eval(value, names) for name, value in entry.get("names", {}).items()}
     for one in late:
         exec(compile(ast.Module([one], []), str(script), "exec"), names)
 
@@ -190,7 +200,8 @@ def _import(one: ast.Import | ast.ImportFrom, names: dict[str, Any]) -> None:
 
 def _is_number(one: ast.stmt) -> bool:
     try:
-        return isinstance(one, ast.Assign) and isinstance(ast.literal_eval(one.value), int | float | dict)
+        named = isinstance(one, ast.Assign) and all(isinstance(target, ast.Name) for target in one.targets)
+        return named and isinstance(ast.literal_eval(one.value), int | float | dict)
     except ValueError:
         return False
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,47 +18,26 @@ from torch_geometric.data import HeteroData  # noqa: E402
 
 from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
-from freshet.gnn.oracles.scaled import Scaled  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from freshet.operators.epochs.cut_log import CutLog  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
 from tests.support.graphs.hetero_modules import METADATA, WIDTHS  # noqa: E402
-from tests.support.graphs.kind_reference import KindGraph  # noqa: E402
-from tests.support.graphs.kind_streams import arrays_of, scaled_embeddings  # noqa: E402
 from tests.support.graphs.read_convs import own_and_built_in  # noqa: E402
 from tests.support.simulation.drawn import simulate  # noqa: E402
-from tests.support.simulation.drawn_kinds import KindsCase, draw_kinds  # noqa: E402
+from tests.support.simulation.drawn_kinds import draw_kinds  # noqa: E402
+from tests.support.simulation.module_cases import ModuleCase  # noqa: E402
 from tests.support.simulation.oracle import NO_FAULTS, TOLERANCE  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-
-
-@dataclass(frozen=True)
-class PygCase(KindsCase):
-    """A drawn job of an exported module, held against the module itself."""
-
-    run: Callable[[dict[str, Any], dict[Any, Any]], Any] = lambda x, edges: None
-
-    def wanted(self, model: KindsModel, graph: KindGraph, id_of: Any) -> tuple[list[Any], Scaled]:
-        """Return the ids, and the module's rows in float64."""
-        ids, scaled = scaled_embeddings(model, graph, id_of)
-        arrays = arrays_of(graph)[1]
-        x = {kind: torch.from_numpy(rows.astype("f8")) for kind, rows in zip(model.kinds, arrays.x, strict=True)}
-        edges = {
-            relation.ends: torch.from_numpy(np.stack([one.src, one.dst]))
-            for relation, one in zip(model.relations, arrays.edges, strict=True)
-        }
-        with torch.no_grad():
-            rows = self.run(x, edges)
-        return ids, scaled._replace(rows=rows.numpy())
 
 
 def hold(model: Any, run: Callable[..., Any], seeds: Iterable[int]) -> None:
     """Hold a job of the model in each number of parts, as the seeds say, against `run` after every epoch."""
     assert isinstance(model, KindsModel)
     for seed in seeds:
-        case = PygCase(**{**vars(draw_kinds(seed, given=model)), "run": run})
+        drawn = vars(draw_kinds(seed, given=model))
+        case = ModuleCase(**{**drawn, "run": lambda given: run(given.x, given.edges)})
         rows, worst = case.judge(simulate(case, CutLog(), seed, NO_FAULTS))
         assert rows > 30 and worst < TOLERANCE
 

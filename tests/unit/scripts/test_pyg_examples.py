@@ -67,3 +67,56 @@ def test_models_are_taken_refused_or_not_made(tmp_path: Path) -> None:
     assert other.taken and not other.equal
     assert "global_mean_pool (one.py:22) gives a row per graph" in pooled.refused and not pooled.taken
     assert needs.unmade == "ImportError: it needs Downloads, which is not installed"
+
+
+KINDS = """
+import torch
+from torch_geometric.nn import HeteroConv, RGCNConv, SAGEConv
+
+rows = torch.zeros(3)
+rows[1:] = True
+
+
+class ByKind(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = HeteroConv({one: SAGEConv((4, 4), 3) for one in dataset.metadata()[1]})
+
+    def forward(self, x_dict, edge_index_dict):
+        return self.conv(x_dict, edge_index_dict)
+
+
+class ByNumber(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = RGCNConv(dataset.num_nodes, 3, dataset.num_relations)
+
+    def forward(self, edge_index, edge_type):
+        return self.conv(None, edge_index, edge_type)
+"""
+OF_KINDS = """
+[[model]]
+script = "one.py"
+make = "ByKind()"
+run = "module(x_dict, edge_index_dict)"
+
+[[model]]
+script = "one.py"
+make = "ByKind()"
+run = "{kind: 2 * rows for kind, rows in module(x_dict, edge_index_dict).items()}"
+metadata = [["user", "item"], [["user", "rates", "item"]]]
+
+[[model]]
+script = "one.py"
+make = "ByNumber()"
+run = "module(edge_index, edge_type)"
+"""
+
+
+def test_models_with_kinds_and_types_are_compared_on_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(KINDS)
+    (tmp_path / "table.toml").write_text(OF_KINDS)
+    same, other, numbered = outcomes(tmp_path, table=tmp_path / "table.toml")
+    assert same.taken and same.equal and same.rows > 100
+    assert other.taken and not other.equal
+    assert numbered.taken and numbered.equal and numbered.rows > 50

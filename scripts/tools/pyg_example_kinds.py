@@ -1,0 +1,87 @@
+"""Models with kinds of PyG's examples on a random stream with deletions: PyG's rows after every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count, islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from freshet.gnn.kinds.model import KindsModel, build_kinds_model
+from freshet.operators.epochs.cut_log import CutLog
+from tests.support.simulation.drawn import simulate
+from tests.support.simulation.drawn_kinds import draw_kinds
+from tests.support.simulation.module_cases import KindInputs, ModuleCase
+from tests.support.simulation.oracle import NO_FAULTS
+
+STREAMS = 2
+Metadata = tuple[Sequence[str], Sequence[tuple[str, str, str]]]
+
+
+def compared(module: nn.Module, model: KindsModel, call: str, metadata: Metadata, width: int) -> tuple[float, int]:
+    """Return the largest difference from PyG, at each value's own scale, of each kind that is returned; how many rows.
+
+    `width`: of the features of each kind. A difference past the simulator's tolerance is infinite.
+    """
+    in_float64, off, rows = module.double(), 0.0, 0
+    for kind in model.out:
+        fields = model.declaration() | {"out": [kind], "heads": {}, "link_heads": []}
+        weights = {name: one for name, one in model.weights.items() if not name.startswith(("heads.", "link_heads."))}
+        of_kind = build_kinds_model(**fields, weights=weights)
+        run = _caller(in_float64, of_kind, call, metadata, width)
+        for case in islice(_cases(of_kind, run), STREAMS):
+            try:
+                more, worst = case.judge(simulate(case, CutLog(), case.seed, NO_FAULTS))
+            except AssertionError:
+                more, worst = 0, float("inf")
+            off, rows = max(off, worst), rows + more
+    return off, rows
+
+
+def _cases(model: KindsModel, run: Callable[[KindInputs], Any]) -> Any:
+    """Yield drawn jobs; rows that were learned for numbers have numbers as ids."""
+    for seed in count(1):
+        case = ModuleCase(**{**vars(draw_kinds(seed, given=model)), "run": run})
+        if not (model.learned and case.strings):
+            yield case
+
+
+def _caller(
+    module: nn.Module, model: KindsModel, call: str, metadata: Metadata, width: int
+) -> Callable[[KindInputs], Any]:
+    kinds, relations = metadata
+    if "edge_type" in call:
+        kinds, relations = ["vertex"], [("vertex", one.type, "vertex") for one in model.relations]
+    named = dict(zip(model.kinds, kinds, strict=False)) if len(model.kinds) == 1 else {one: one for one in model.kinds}
+
+    def run(given: KindInputs) -> Any:
+        places = {named[kind]: _places(model, kind, of) for kind, of in given.ids.items()}
+        x = {kind: torch.zeros(0, width, dtype=torch.float64) for kind in kinds}
+        for kind, rows in given.x.items():
+            many = model.learned[kind].count if kind in model.learned else len(rows)
+            x[named[kind]] = torch.zeros(many, rows.shape[1], dtype=torch.float64)
+            x[named[kind]][places[named[kind]]] = rows
+        edges = {tuple(one): torch.zeros(2, 0, dtype=torch.int64) for one in relations}
+        for (source, name, target), of in given.edges.items():
+            ends = named[source], named[target]
+            edges[ends[0], name, ends[1]] = torch.stack([places[ends[0]][of[0]], places[ends[1]][of[1]]])
+        made = eval(call, {"module": module, "nn": nn, **_arguments(x, edges)})
+        (kind,) = model.out
+        rows = made[named[kind]] if isinstance(made, dict) else made
+        return rows[places[named[kind]]]
+
+    return run
+
+
+def _places(model: KindsModel, kind: str, ids: Any) -> Any:
+    """Return the places of vertices in the rows of a kind: their ids where rows were learned for these."""
+    return ids if kind in model.learned else torch.arange(len(ids))
+
+
+def _arguments(x: dict[str, Any], edges: dict[Any, Any]) -> dict[str, Any]:
+    """Return what the call of a table's entry names."""
+    types = [torch.full((one.shape[1],), number) for number, one in enumerate(edges.values())]
+    typed = {"x": next(iter(x.values())), "edge_index": torch.cat([*edges.values()], 1), "edge_type": torch.cat(types)}
+    return {"x_dict": x, "edge_index_dict": edges, **typed}
