@@ -199,9 +199,10 @@ def _import(one: ast.Import | ast.ImportFrom, names: dict[str, Any]) -> None:
 
 
 def _is_number(one: ast.stmt) -> bool:
+    if not isinstance(one, ast.Assign) or not all(isinstance(target, ast.Name) for target in one.targets):
+        return False
     try:
-        named = isinstance(one, ast.Assign) and all(isinstance(target, ast.Name) for target in one.targets)
-        return named and isinstance(ast.literal_eval(one.value), int | float | dict)
+        return isinstance(ast.literal_eval(one.value), int | float | dict)
     except ValueError:
         return False
 
