@@ -158,7 +158,7 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized
         expected = theirs.rows(first)
         refuse_rows(theirs.in_float32, expected, partial(theirs.rows, first))
         for about, graph in trials:
-            largest = max(largest, _compared(theirs, ours, graph, about))
+            largest = max(largest, compared_on(theirs, ours, graph, f"a random graph with {about}"))
         keeps = what_is_kept(theirs.in_float32) != kept
         for about, graph in sized:
             one = theirs.again() if keeps else theirs
@@ -167,7 +167,7 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized
             except ExportError as error:
                 warnings.warn(f"a graph with {about}: {error}; a job gives rows there", stacklevel=2)
                 continue
-            largest = max(largest, _compared(one, ours, graph, about))
+            largest = max(largest, compared_on(one, ours, graph, f"a random graph with {about}"))
         for _ in range(_CALLS if keeps else 0):
             theirs.rows(sized[0][1])
         again = zip(theirs.rows(first), expected, strict=True)
@@ -177,7 +177,11 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized
     return largest
 
 
-def _compared(theirs: Theirs, ours: Ours, graph: Any, about: str) -> float:
+def compared_on(theirs: Theirs, ours: Ours, graph: Any, about: str) -> float:
+    """Return the largest difference on a graph; `about` says which it is.
+
+    Raises: ExportError past the tolerance.
+    """
     expected, exact = theirs.rows(graph), theirs.exact_rows(graph)
     in_float64 = ours.exact(graph, TOLERANCE)
     largest = _judged("incremental plan", ours.made(graph), in_float64, about)
@@ -206,7 +210,7 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
     if not largest <= TOLERANCE:
         refuse(
             f"the exported {what} differs from the module: largest difference {largest:.3g} of what was summed to get "
-            f"a value, allowed {TOLERANCE:g}, on a random graph with {about}. A layer does something that Freshet did "
+            f"a value, allowed {TOLERANCE:g}, on {about}. A layer does something that Freshet did "
             "not see (a branch on what it reads, perhaps). Nothing was written"
         )
     return largest
@@ -217,7 +221,7 @@ def _off_at(about: str, made: Rows, ours: list[Scaled]) -> float:
     try:
         return off(made, ours)
     except ExportError as error:
-        msg = f"{error}, on a random graph with {about}"
+        msg = f"{error}, on {about}"
         raise ExportError(msg) from error
 
 

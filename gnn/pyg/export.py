@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
+from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
@@ -35,7 +37,7 @@ from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
-from freshet.gnn.pyg.steps import ExportError, Step, Traced, Weights, head_of
+from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, Weights, head_of
 
 __all__ = ["ExportError", "export_model"]
 
@@ -220,7 +222,22 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
         refuse(f"features are {width} wide, but the module reads rows of width {model.features.width}")
     if edge_features is not None and model.edge_features != edge_features:
         refuse(f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}")
-    return compared(module, model, plain_graphs(traced, model, head, statistics), checks)
+    graphs = plain_graphs(traced, model, head, statistics)
+    model = compared(module, model, graphs, checks)
+    if traced.own is not None:
+        _check_own(module, model, graphs, traced.own(model.features.edge_width))
+    return model
+
+
+def _check_own(module: Module, model: Model, graphs: Graphs, own: OwnRun) -> None:
+    """Compare a module on the Data that it reads without being given it, where nothing stands in its place.
+
+    Raises: ExportError past the tolerance, and for a module that gives something else when it is called again.
+    """
+    about = f"the graph of {own.name}, which the module reads without being given it"
+    theirs = theirs_of(module, replace(graphs.run, call=ModuleCall("forward", traced=own.run)))
+    with on_one_thread():
+        compared_on(theirs, ours_of(model, graphs), own.graph, about)
 
 
 def plain_graphs(traced: Traced, model: Model, head: str | None, frozen: Statistics | None = None) -> Graphs:

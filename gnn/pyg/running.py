@@ -129,13 +129,18 @@ def kept_numbers(module: Module) -> dict[str, Kept]:
     found = dict[str, Kept]()
     for path, part in module.named_modules():
         _add_kept(found, ".".join(filter(None, ("self", path))), vars(part), 0)
-        for kind in type(part).__mro__:
-            if kind.__module__.split(".")[0] not in _NO_HOMES:
-                for name, value in vars(kind).items():
-                    if type(value) in (int, float):
-                        found[f"{kind.__name__}.{name}"] = Kept(value, partial(setattr, kind, name))
-                _add_kept(found, kind.__module__, vars(sys.modules[kind.__module__]), _MOST_WITHIN)
+    for kind in own_classes(module):
+        for name, value in vars(kind).items():
+            if type(value) in (int, float):
+                found[f"{kind.__name__}.{name}"] = Kept(value, partial(setattr, kind, name))
+        _add_kept(found, kind.__module__, vars(sys.modules[kind.__module__]), _MOST_WITHIN)
     return found
+
+
+def own_classes(module: Module) -> list[type]:
+    """Return the classes of a module's parts, and those that they derive from, which are the user's own."""
+    kinds = dict.fromkeys(kind for part in module.modules() for kind in type(part).__mro__)
+    return [kind for kind in kinds if kind.__module__.split(".")[0] not in _NO_HOMES]
 
 
 _NO_HOMES = ("torch", "torch_geometric", "freshet", "builtins", "typing", "abc")

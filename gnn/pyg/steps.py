@@ -21,6 +21,7 @@ from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.rows.layer import Layer
+from freshet.kinds_graph import KindsGraph
 
 
 class Hop(NamedTuple):
@@ -92,9 +93,21 @@ def naming(step: Step) -> Iterator[None]:
 
 
 class Traced(NamedTuple):
-    """A module as steps, and how to run it on a graph: run(module, x, edge_index, edge_weight, edge_attr)."""
+    """A module as steps, and how to run it on a graph: run(module, x, edge_index, edge_weight, edge_attr).
+
+    own: of one that reads a Data which it is not given, its run on that as it is, by the width of attributes.
+    """
 
     steps: list[Step]
+    run: Callable[[Module, Tensor, Tensor, Tensor, Tensor], Any]
+    own: Callable[[int], OwnRun] | None = None
+
+
+class OwnRun(NamedTuple):
+    """A run of a module on its own Data: the name of that, its graph, and run as that of a `Traced`."""
+
+    name: str
+    graph: KindsGraph
     run: Callable[[Module, Tensor, Tensor, Tensor, Tensor], Any]
 
 

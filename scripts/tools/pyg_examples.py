@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import nn as pyg
+from torch_geometric.data import Data
 
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
@@ -76,9 +77,9 @@ def _dataset(metadata: Metadata) -> SimpleNamespace:
 
 
 def _names(metadata: Metadata) -> dict[str, Any]:
-    given = {"torch": torch, "nn": nn, "pyg": pyg, "Names": SimpleNamespace, "METADATA": metadata, "device": "cpu"}
+    given = {"torch": torch, "nn": nn, "pyg": pyg, "Data": Data, "Names": SimpleNamespace, "METADATA": metadata}
     data = dict.fromkeys(("dataset", "train_dataset", "data", "d"), _dataset(metadata))
-    return given | data | {"args": SimpleNamespace(use_multi_aggregators=False, use_gdc=False)}
+    return given | data | {"device": "cpu", "args": SimpleNamespace(use_multi_aggregators=False, use_gdc=False)}
 
 
 class Outcome(NamedTuple):
@@ -239,6 +240,9 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
         "edge_attr": torch.from_numpy(graph.values.full_attr(0).astype(np.float64)),
         "batch": torch.zeros(len(graph.x), dtype=torch.int64),
     }
+    home = sys.modules[type(module).__module__]
+    if isinstance(getattr(home, "data", None), Data):  # a forward reads it without being given it
+        home.data = Data(**{name: value for name, value in values.items() if name != "batch"})  # type: ignore[attr-defined]
     for part in module.modules():
         for name in [one for one in vars(part) if one.startswith("_cached_")]:
             setattr(part, name, None)

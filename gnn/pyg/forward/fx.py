@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.parameters import (
+    EDGE_NAMES,
     STANDARD,
     WEIGHT_NAMES,
     ModuleInputs,
@@ -24,6 +28,7 @@ from freshet.gnn.pyg.forward.parameters import (
     read_rest,
     reads_dicts,
     takes_data,
+    takes_nothing,
     ways_of,
     ways_of_data,
     why_kinds,
@@ -34,7 +39,7 @@ from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import TAKEN, why_not_part
-from freshet.gnn.pyg.steps import ExportError, Step, Traced, refuse_weights
+from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
 
 
@@ -93,12 +98,11 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     name = f"{type(module).__name__}.{asked.method}"
     if reason := why_kinds(module):
         raise ExportError(reason)
-    if takes_data(parameters):
-        ways, more = ways_of_data(), list[inspect.Parameter]()
-    else:
-        edges, more = edge_parameter(name, parameters)
-        ways = ways_of(module, name, edges, more)
+    ways, more = _ways(module, name, parameters, asked.method)
     ops, result, how = _traced_one_way(module, ways, head, asked)
+    if how.held is not None and how.held.beside is not None:
+        read = ", ".join(how.held.read.values())
+        warnings.warn(f"{name} reads {read} beside its arguments; in a job both are of its graph", stacklevel=2)
     if how.weights is None:
         _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != how.attributes])
         if rest := read_rest(getattr(module, asked.method), parameters):
@@ -108,7 +112,44 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
         given = how.shapes.of(edge_weight, edge_attr)
         return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, *given))
 
-    return Traced(list(ops.steps(result)), run)
+    own = None if how.held is None else partial(_own_run, module, how, how.held, asked)
+    return Traced(list(ops.steps(result)), run, own)
+
+
+def _own_run(module: Module, how: Parameters, held: HeldData, asked: Asked, width: int) -> OwnRun:
+    """Return the run on the Data that a forward reads without being given it."""
+    own = held.itself(module)
+
+    def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
+        given = how.shapes.of(edge_weight, edge_attr)
+        return asked.of(copy, how._replace(held=own).call(getattr(copy, asked.method), x, edge_index, *given))
+
+    return OwnRun(own.name, own.graph(width, how.weights_of_data), run)
+
+
+def _ways(
+    module: Module, name: str, parameters: list[inspect.Parameter], method: str
+) -> tuple[list[Parameters], list[inspect.Parameter]]:
+    """The ways in which a forward may be called, the likeliest first, and its parameters beside rows and edges.
+
+    Raises: ExportError where there is none.
+    """
+    if takes_data(parameters):
+        return ways_of_data(), []
+    held, read = bool(data_of(module)), field_read(getattr(module, method))
+    if held and takes_nothing(parameters):
+        return [one._replace(held=HeldData()) for one in ways_of_data()], []
+    if held and read and takes_nothing(parameters[1:]) and parameters[0].name not in EDGE_NAMES:
+        return [Parameters(takes_edges=False, held=HeldData(parameters[0].name))], []
+    try:
+        edges, more = edge_parameter(name, parameters)
+    except ExportError as error:
+        if read:
+            msg = f"{error}. {read} is read, and is no field of a Data of torch_geometric"
+            raise ExportError(msg) from None
+        raise
+    ways = ways_of(module, name, edges, more)
+    return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
 
 
 def _traced_one_way(
@@ -128,7 +169,17 @@ def _traced_one_way(
             continue
         if not how.reads_them or any(step.attributes for step in ops.steps(result)):
             return ops, result, how
-    raise refused[0]
+    raise _likeliest(refused, ways, getattr(module, asked.method))
+
+
+def _likeliest(refused: Sequence[ExportError], ways: Sequence[Parameters], function: Any) -> ExportError:
+    """Return why a forward is not taken that was called in these ways."""
+    for error, how in zip(refused, ways, strict=False):
+        if how.held is not None and how.held.read:
+            return error
+    if ways[0].held is not None and (read := field_read(function)):
+        return ExportError(f"{refused[0]}. {read} is read, and is no field of a Data of torch_geometric")
+    return refused[0]
 
 
 def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how: Parameters, names: list[str]) -> None:

@@ -6,6 +6,7 @@ import dis
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
@@ -70,12 +72,23 @@ class Parameters(NamedTuple):
     sampled: str | None = None  # how many of the first rows are those of a sample: None has all
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
     data: bool = False  # all come in one Data, under these names
+    held: HeldData | None = None  # a Data that it reads without being given it
+
+    @property
+    def weights_of_data(self) -> str:
+        """The field of a Data that has weights."""
+        return "edge_attr" if self.weights == "edge_attr" else "edge_weight"
 
     def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
         """Call a forward, so that its other parameters keep their defaults."""
-        if self.data:
-            given = {"edge_attr": edge_attr} if self.weights == "edge_weight" else {}
-            return function(Data(x=x, edge_index=edge_index, **{str(self.weights): edge_weight}, **given))
+        if self.data or self.held is not None:
+            given = {"edge_attr": edge_attr, self.weights_of_data: edge_weight}
+            data = Data(x=x if self.data else None, edge_index=edge_index, **given)
+            if self.held is None:
+                return function(data)
+            if self.data:
+                return self.held.call(function, data)
+            function = partial(self.held.call, function, data)
         if self.by_place:
             return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}
@@ -125,6 +138,12 @@ def takes_data(parameters: Sequence[inspect.Parameter]) -> bool:
     """Return whether a forward takes one Data, and needs nothing else."""
     others = (p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return bool(parameters) and parameters[0].name in DATA_NAMES and all(p.default is not p.empty for p in others)
+
+
+def takes_nothing(parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether a forward needs no argument, and has none for edges."""
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return all(p.default is not p.empty and p.name not in EDGE_NAMES for p in named)
 
 
 def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
