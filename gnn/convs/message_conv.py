@@ -95,6 +95,11 @@ class MessageConv(Conv):
         return 1 if isinstance(self.aggr, str) else len(self.aggr)
 
     @property
+    def changes_loops(self) -> bool:
+        """True if it adds self-loops, or leaves out those that are there."""
+        return self.add_self_loops or self.existing_loops != "keep"
+
+    @property
     def last(self) -> str:
         """Name of the step that makes the message."""
         return str(len(self.program) - 1)

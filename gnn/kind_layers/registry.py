@@ -53,4 +53,5 @@ def relation_plan(spec: Conv, model: WeightedModel, prefix: str, *, first: bool)
 
     `prefix` is that of its weights' names; `first`: the rows of sources are multiplied before they are sent.
     """
-    return _BETWEEN.get(type(spec), WithinKind)(spec, model, prefix, first)
+    within = isinstance(spec, MessageConv) and spec.changes_loops
+    return (WithinKind if within else _BETWEEN.get(type(spec), WithinKind))(spec, model, prefix, first)

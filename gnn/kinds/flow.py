@@ -112,9 +112,9 @@ def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Declared
     if getattr(conv, "add_self_loops", False) and relation.source != relation.target:
         msg = f"{where}: add_self_loops in {relation}, but there are no self-loops between two kinds; export the model "
         raise ValueError(msg + "with add_self_loops=False")
-    if isinstance(conv, MessageConv) and (conv.add_self_loops or conv.existing_loops != "keep"):
-        msg = f"{where}: add_self_loops and existing_loops in {relation}, which message_conv does not have in models "
-        raise ValueError(msg + "with kinds")
+    if isinstance(conv, MessageConv) and conv.changes_loops and (not within or conv.update or conv.target_channels):
+        msg = f"{where}: add_self_loops and existing_loops in {relation}, which message_conv has in a relation within "
+        raise ValueError(msg + "one kind alone, without update and target_channels")
 
 
 def _grouped(aggr: Grouping, convs: Sequence[Conv], what: str) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, SumAggregation
 
 from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
@@ -144,10 +144,16 @@ def is_read(module: Any) -> bool:
     if classes_of(type(module)):  # a written layer stands in its place
         return False
     return isinstance(module, MessagePassing) and (
-        not home.startswith("torch_geometric.") or class_name(module) in _READ
+        not home.startswith("torch_geometric.") or class_name(module) in _READ or _aggregates_otherwise(module)
     )
 
 
+def _aggregates_otherwise(module: Any) -> bool:
+    """Return whether a conv of PyG's, of which the layer has a sum alone, has another aggregator."""
+    return class_name(module) in _SUMS and type(module.aggr_module) is not SumAggregation
+
+
+_SUMS = {f"torch_geometric.nn.{name}" for name in ("GINEConv", "ResGatedGraphConv")}
 _READ = {f"torch_geometric.nn.{name}" for name in ("FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv")}
 WIDTHS_OF_EDGES = ("edge_dim", "edge_channels", "edge_in_channels", "in_edge_channels")
 ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,37 +17,22 @@ from torch import nn  # noqa: E402
 from torch_geometric.data import HeteroData  # noqa: E402
 
 from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
-from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
-from freshet.operators.epochs.cut_log import CutLog  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
 from tests.support.graphs.hetero_modules import METADATA, WIDTHS  # noqa: E402
 from tests.support.graphs.read_convs import own_and_built_in  # noqa: E402
-from tests.support.simulation.drawn import simulate  # noqa: E402
-from tests.support.simulation.drawn_kinds import draw_kinds  # noqa: E402
-from tests.support.simulation.module_cases import ModuleCase  # noqa: E402
-from tests.support.simulation.oracle import NO_FAULTS, TOLERANCE  # noqa: E402
+from tests.support.simulation.module_cases import KindInputs, hold  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-
-
-def hold(model: Any, run: Callable[..., Any], seeds: Iterable[int]) -> None:
-    """Hold a job of the model in each number of parts, as the seeds say, against `run` after every epoch."""
-    assert isinstance(model, KindsModel)
-    for seed in seeds:
-        drawn = vars(draw_kinds(seed, given=model))
-        case = ModuleCase(**{**drawn, "run": lambda given: run(given.x, given.edges)})
-        rows, worst = case.judge(simulate(case, CutLog(), seed, NO_FAULTS))
-        assert rows > 30 and worst < TOLERANCE
 
 
 def typed(module: Any) -> Callable[..., Any]:
     """Have a module of relations within a kind be called with the type of each edge."""
 
-    def run(x: dict[str, Any], edges: dict[Any, Any]) -> Any:
-        types = torch.cat([torch.full((one.shape[1],), i) for i, one in enumerate(edges.values())])
-        return module(*x.values(), torch.cat(list(edges.values()), dim=1), types)
+    def run(given: KindInputs) -> Any:
+        types = torch.cat([torch.full((one.shape[1],), i) for i, one in enumerate(given.edges.values())])
+        return module(*given.x.values(), torch.cat(list(given.edges.values()), dim=1), types)
 
     return run
 
@@ -103,7 +88,7 @@ def test_han_by_the_weights_of_the_exports_graph(tmp_path: Path) -> None:
     assert model.is_approximate
     exact = module.double()
     with frozen_at(exact, {kind: x.double() for kind, x in data.x_dict.items()}, data.edge_index_dict):
-        hold(model, exact, (1, 3))
+        hold(model, lambda given: exact(given.x, given.edges), (1, 3))
 
 
 def test_rgat_of_several_heads_and_past_eight_types(tmp_path: Path) -> None:
@@ -120,4 +105,5 @@ def test_convs_of_ones_own_beside_those_of_pyg(written: bool, tmp_path: Path) ->
     model = export_model(module, tmp_path, metadata=METADATA)
     found = [one.conv.type for layer in model.layers if isinstance(layer, HeteroConv) for one in layer.convs]
     assert (found.count("own_layer"), found.count("message_conv")) == ((2, 1) if written else (0, 3))
-    hold(model, module.double(), range(4))
+    module = module.double()
+    hold(model, lambda given: module(given.x, given.edges), range(4))

@@ -271,6 +271,11 @@ def opened_hops(
     refuse(f"{name}: {kind} is called with the rows of {len(rows)} layers, expected {1 if kind in _ONE else 2}")
 
 
+def is_of_hops(module: Any) -> bool:
+    """Return whether a module is such a conv."""
+    return class_name(module) in (*_ONE, *_TWO)
+
+
 def _checked(name: str, module: Any) -> str:
     """Return a conv's aggregator.
 

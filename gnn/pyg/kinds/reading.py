@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.hops import is_of_hops
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
@@ -27,6 +28,7 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     reads_all_numbers,
     typed_convs,
 )
+from freshet.gnn.pyg.kinds.convs.within import opened_within
 from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
@@ -320,7 +322,8 @@ class KindsReader(Reader):
                 if (relation := self._samples.relation_of(what, value)) is not None:
                     of[parameter] = relation
         relations = {number for of in found.values() for number in of.values()}
-        known = sum(map(len, found.values())) == len(others)
+        first = [self._rows[value] for value in others.values() if is_of_hops(op) and value in self._rows]  # GCN2Conv
+        known = sum(map(len, found.values())) + len(first) == len(others)
         own = is_run_here(op)
         if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
             raise ExportError(self._reads_other(node))
@@ -335,8 +338,12 @@ class KindsReader(Reader):
             raise ExportError(msg + "(x_source, x_target)")
         attributed = bool(found["attributes"]) and takes_attributes(op)
         step = Step(name, op, edge_weights=bool(found["weights"]), attributes=attributed)
-        if own:
-            step = step._replace(given=_called(node, op, found, pair=not one, two_kinds=source != target))
+        given = _called(node, op, found, pair=not one, two_kinds=source != target)
+        step = step._replace(given=given) if own else step
+        if source == target and ends[0] == ends[1]:
+            rows = opened_within(self._ops, place, relation, step, [ends[0], *first], given.constants)
+            if rows is not None:
+                return rows
         return self._ops.conv(place, OnRelation(relation, ends[0], ends[1], step))
 
     def _typed_conv(self, node: Any, op: Any, rows: str | None, others: dict[str, Any]) -> str:

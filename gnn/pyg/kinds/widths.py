@@ -21,8 +21,8 @@ _WITHIN = ("GCNConv", "LGConv", "AGNNConv", "SuperGATConv", "PNAConv")  # taken 
 _DEGREES = "is not supported: it scales by degrees, which are those of two kinds here. Nearest: "
 _ONE_KIND = "is not supported between two kinds. Nearest: "
 _NEAREST = {"AGNNConv": "GATv2Conv", "SuperGATConv": "GATConv", "PNAConv": "SAGEConv(aggr=['mean', 'max', 'std'])"}
-_HOPS = "is not supported on a relation: it is several hops. Nearest: "
-_OF_HOPS = ("SGConv", "SSGConv", "TAGConv", "APPNP", "ChebConv")
+_OUT_EDGES = "is not supported on a relation: it scales by degrees of out-edges. Nearest: TAGConv"
+_OF_HOPS = ("SGConv", "SSGConv", "TAGConv", "APPNP", "ChebConv")  # opened within one kind, but for ChebConv
 
 
 def reads_target(step: Step) -> bool:
@@ -45,8 +45,8 @@ def relation_conv(
     Raises: ExportError for a conv that cannot stand there, or an option of it.
     """
     op: Any = of.step.op
-    if isinstance(op, Layer):
-        return op, of.step.weights or {}
+    if isinstance(op, Layer | Hop):
+        return convert(of.step, width)
     where = f"{name} on {kinds.named(of.relation)}"
     source, target = kinds.ends(of.relation)
     _check_class(where, op, within=source == target)
@@ -90,6 +90,8 @@ def is_run_here(op: Any) -> bool:
 
 def says_no_width(step: Step) -> bool:
     """Return whether a conv does not say how wide its rows are, which are as wide as those that it reads."""
+    if isinstance(step.op, Hop):
+        return step.op.channels is None
     return class_name(step.op) in ("torch_geometric.nn.LGConv", "torch_geometric.nn.AGNNConv")
 
 
@@ -111,7 +113,7 @@ def _check_class(where: str, op: Any, *, within: bool) -> None:
 
 def _why_not(name: str, *, within: bool) -> str:
     if name in _OF_HOPS and within:
-        return _HOPS + "GCNConv for each hop"
+        return _OUT_EDGES
     if name in _NEAREST:
         return _ONE_KIND + _NEAREST[name]
     return _DEGREES + ("GraphConv(aggr='mean') or SAGEConv" if name == "GCNConv" else "SAGEConv")

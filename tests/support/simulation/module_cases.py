@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,12 @@ import torch
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.oracles.scaled import Scaled
+from freshet.operators.epochs.cut_log import CutLog
 from tests.support.graphs.kind_reference import KindGraph
 from tests.support.graphs.kind_streams import arrays_of, scaled_embeddings
-from tests.support.simulation.drawn_kinds import KindsCase
+from tests.support.simulation.drawn import simulate
+from tests.support.simulation.drawn_kinds import KindsCase, draw_kinds
+from tests.support.simulation.oracle import NO_FAULTS, TOLERANCE
 
 
 class KindInputs(NamedTuple):
@@ -38,6 +41,15 @@ class ModuleCase(KindsCase):
         with torch.no_grad():
             rows = self.run(inputs_of(model, graph))
         return ids, scaled._replace(rows=rows.numpy())
+
+
+def hold(model: Any, run: Callable[[KindInputs], Any], seeds: Iterable[int]) -> None:
+    """Hold a job of the model in each number of parts, as the seeds say, against `run` after every epoch."""
+    assert isinstance(model, KindsModel)
+    for seed in seeds:
+        case = ModuleCase(**{**vars(draw_kinds(seed, given=model)), "run": run})
+        rows, worst = case.judge(simulate(case, CutLog(), seed, NO_FAULTS))
+        assert rows > 30 and worst < TOLERANCE
 
 
 def inputs_of(model: KindsModel, graph: KindGraph) -> KindInputs:

@@ -114,8 +114,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an unknown kind": (lambda: Two(lambda m, x, e: x["venue"]), "there are no rows or edges of 'venue'"),
     "gcn": (lambda: with_conv(pyg.GCNConv(5, 5)), "GCNConv is not supported: it scales by degrees"),
     "hops": (
-        lambda: Two(lambda m, x, e: m.writes(x["paper"], e[CITES]), pyg.SGConv(5, 5, K=2)),
-        r"SGConv is not supported on a relation: it is several hops. Nearest: GCNConv for each hop",
+        lambda: Two(lambda m, x, e: m.writes(x["paper"], e[CITES]), pyg.ChebConv(5, 5, K=2)),
+        r"ChebConv is not supported on a relation: it scales by degrees of out-edges. Nearest: TAGConv",
     ),
     "hops between kinds": (lambda: with_conv(pyg.LGConv()), "LGConv is not supported: it scales by degrees"),
     "another conv": (

@@ -40,7 +40,7 @@ CONVS: list[tuple[Any, dict[str, list[Any]]]] = [
     (lambda **o: pyg.GATConv(W, 3, **o), HEADS | LOOPS),
     (lambda **o: pyg.GATv2Conv(W, 3, **o), HEADS | LOOPS | {"share_weights": BOTH}),
     (lambda **o: pyg.TransformerConv(W, 3, **o), HEADS | {"beta": BOTH, "root_weight": BOTH}),
-    (lambda **o: pyg.GINEConv(linear(W, 3), **o), {"eps": [0.0, -1.0], "edge_dim": [None, 1, 3], "aggr": AGGR[:2]}),
+    (lambda **o: pyg.GINEConv(linear(W, 3), **o), {"eps": [0.0, -1.0], "edge_dim": [None, 1, 3], "aggr": AGGR}),
     (lambda **o: pyg.NNConv(W, 3, linear(2, 3 * W), **o), {"aggr": AGGR, "root_weight": BOTH, "bias": BOTH}),
     (
         lambda **o: pyg.GMMConv(W, 3, **o),
@@ -58,7 +58,7 @@ CONVS: list[tuple[Any, dict[str, list[Any]]]] = [
     ),
     (
         lambda **o: pyg.ResGatedGraphConv(W, 3, **o),
-        {"edge_dim": [None, 1, 3], "root_weight": BOTH, "bias": BOTH, "act": [nn.Sigmoid(), nn.Tanh()]},
+        {"edge_dim": [None, 1, 3], "root_weight": BOTH, "bias": BOTH, "act": [nn.Sigmoid(), nn.Tanh()], "aggr": AGGR},
     ),
 ]  # fmt: skip
 REQUIRED = {"out_channels", "aggregators", "scalers", "dim", "kernel_size"}
