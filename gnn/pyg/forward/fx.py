@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
@@ -35,6 +36,7 @@ from freshet.gnn.pyg.forward.parameters import (
 )
 from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.reading import Reader
+from freshet.gnn.pyg.forward.sampled import LAYER_NAMES, SampledLayers, ends_the_list
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.functions import function_step
@@ -99,7 +101,13 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     if reason := why_kinds(module):
         raise ExportError(reason)
     ways, more = _ways(module, name, parameters, asked.method)
-    ops, result, how = _traced_one_way(module, ways, head, asked)
+    try:
+        ops, result, how = _traced_one_way(module, ways, head, asked)
+    except ExportError:
+        edges = _edges_of(ways[0], parameters)
+        if edges not in LAYER_NAMES:
+            raise
+        ops, result, how = _by_layers(module, ways[0], edges, head, asked)
     if how.held is not None and how.held.beside is not None:
         read = ", ".join(how.held.read.values())
         warnings.warn(f"{name} reads {read} beside its arguments; in a job both are of its graph", stacklevel=2)
@@ -170,6 +178,43 @@ def _traced_one_way(
         if not how.reads_them or any(step.attributes for step in ops.steps(result)):
             return ops, result, how
     raise _likeliest(refused, ways, getattr(module, asked.method))
+
+
+def _edges_of(how: Parameters, parameters: Sequence[inspect.Parameter]) -> str:
+    """The name of the parameter that takes edges; empty where none does."""
+    if not how.takes_edges or how.data:
+        return ""
+    return how.edges or parameters[1].name
+
+
+def _by_layers(
+    module: Module, how: Parameters, edges: str, head: str | None, asked: Asked
+) -> tuple[Operations, str, Parameters]:
+    """The operations of a forward that takes a list of sampled layers: as many as it can read, of which it reads all.
+
+    Raises: ExportError where it takes none, or any number of layers, or where what it does with one more is not taken.
+    """
+    most = sum(isinstance(part, MessagePassing) for part in module.modules())
+    first: ExportError | None = None
+    for pairs in (False, True):
+        found, past, counted = None, None, 0
+        for count in range(1, most + 2):
+            ops, layers = Operations(), SampledLayers(count, pairs=pairs)
+            try:
+                result = _traced(ops, "", module, [INPUT], how._replace(layers=layers), head=head, asked=asked)
+            except ExportError as error:
+                first, past = first or error, past if ends_the_list(error) else error
+                continue
+            if layers.are_read:
+                found, past, counted = (ops, result, how._replace(layers=layers)), None, count
+        if found is not None and past is not None:
+            raise past
+        if found is not None and counted > most:
+            name = f"{type(module).__name__}.{asked.method}"
+            refuse(f"{name} takes as many layers in {edges} as it is given: have a conv for each, as self.convs[i]")
+        if found is not None:
+            return found
+    raise first or ExportError(f"{type(module).__name__}.{asked.method} reads no layer of {edges}")
 
 
 def _likeliest(refused: Sequence[ExportError], ways: Sequence[Parameters], function: Any) -> ExportError:

@@ -16,6 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.held import HeldData
+from freshet.gnn.pyg.forward.sampled import SampledLayers
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
@@ -72,6 +73,7 @@ class Parameters(NamedTuple):
     sampled: str | None = None  # how many of the first rows are those of a sample: None has all
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
     data: bool = False  # all come in one Data, under these names
+    layers: SampledLayers | None = None  # in the place of edges
     held: HeldData | None = None  # a Data that it reads without being given it
 
     @property
@@ -89,6 +91,8 @@ class Parameters(NamedTuple):
             if self.data:
                 return self.held.call(function, data)
             function = partial(self.held.call, function, data)
+        if self.layers is not None:
+            edge_index = self.layers.of(edge_index, x.size(0))
         if self.by_place:
             return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}

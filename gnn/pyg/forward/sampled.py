@@ -1,0 +1,83 @@
+"""Layers of a sampled neighbourhood, as PyG's NeighborSampler lists them: each of them is the whole graph here."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
+
+from torch_geometric.loader.neighbor_sampler import EdgeIndex
+
+from freshet.gnn.pyg.forward.places import is_library
+
+LAYER_NAMES = ("adjs", "adjs_t", "adj_ts", "adj_list", "blocks", "layers")
+_NOT_THERE = (IndexError, KeyError, AttributeError)
+
+
+class SampledLayers:
+    """The list of layers that a forward(x, adjs) takes: (edge_index, e_id, size), or pairs (edge_index, size).
+
+    e_id: None.
+    """
+
+    def __init__(self, count: int, *, pairs: bool = False) -> None:
+        """Take their number, and whether they are pairs."""
+        self.count, self._pairs = count, pairs
+        self._read = list[bool]()
+
+    def __repr__(self) -> str:
+        """Return what it is called with."""
+        return f"{self.count} layers of {'(edge_index, size)' if self._pairs else '(edge_index, e_id, size)'}"
+
+    def of(self, edge_index: Any, vertices: Any) -> list[Any]:
+        """Return the list for a graph with this number of vertices."""
+        self._read = [False] * self.count
+        size = (vertices, vertices)
+        if self._pairs:
+            return [_Pair(self._read, k, (edge_index, size)) for k in range(self.count)]
+        return [_Layer(self._read, k, (edge_index, None, size)) for k in range(self.count)]
+
+    @property
+    def are_read(self) -> bool:
+        """Return whether the last call read all of them."""
+        return all(self._read)
+
+
+def ends_the_list(error: BaseException) -> bool:
+    """Return whether a forward cannot be traced because it has no conv for one more layer, or refuses their number."""
+    cause = error.__cause__
+    if cause is None:
+        return False
+    *_, (last, _) = traceback.walk_tb(cause.__traceback__)
+    return isinstance(cause, _NOT_THERE) or not is_library(last)
+
+
+class _Noting(tuple):
+    """A layer that notes that it is read."""
+
+    read: list[bool]
+    number: int
+
+    def __new__(cls, read: list[bool], number: int, values: tuple[Any, ...]) -> Any:
+        made = tuple.__new__(cls, values)
+        made.read, made.number = read, number
+        return made
+
+    def __iter__(self) -> Iterator[Any]:
+        self.read[self.number] = True
+        return super().__iter__()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.read[self.number] = True
+        return super().__getitem__(key)
+
+
+class _Pair(_Noting):
+    def to(self, *args: Any, **options: Any) -> Any:
+        return self
+
+
+class _Layer(_Noting):
+    edge_index, e_id, size = (property(itemgetter(k)) for k in range(3))
+    to = EdgeIndex.to

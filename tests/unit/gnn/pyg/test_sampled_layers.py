@@ -1,0 +1,133 @@
+"""A forward that takes what a sampler lists for each layer: all of them are the whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+from torch import nn  # noqa: E402
+from torch_geometric.loader.neighbor_sampler import EdgeIndex  # noqa: E402
+
+from freshet.gnn.oracles import whole_graph  # noqa: E402
+from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from freshet.schema import EdgeValues, Graph  # noqa: E402
+from tests.support.graphs.random_graphs import random_graph  # noqa: E402
+
+IN = 4
+
+
+class Net(nn.Module):
+    """Three convs, and whatever a function makes of layers."""
+
+    def __init__(self, function: Callable[[Any, Any, Any], Any] = torch.relu) -> None:
+        super().__init__()
+        self.function = function
+        self.convs = nn.ModuleList([pyg.SAGEConv(IN, IN) for _ in range(3)])
+        self.skips = nn.ModuleList([nn.Linear(IN, IN) for _ in range(3)])
+
+    def forward(self, x: Any, adjs: Any) -> Any:
+        return self.function(self, x, adjs)
+
+
+def as_it_is_written(s: Any, x: Any, adjs: Any) -> Any:
+    for i, (edge_index, _, size) in enumerate(adjs):
+        x = s.convs[i]((x, x[: size[1]]), edge_index)
+        x = x.relu() if i != len(s.convs) - 1 else x
+    return x
+
+
+def with_skips(s: Any, x: Any, adjs: Any) -> Any:
+    for i, adj in enumerate(adjs):
+        edge_index, _, size = adj.to(x.device)
+        target = x[: size[1]]
+        x = s.convs[i]((x, target), edge_index) + s.skips[i](target)
+        x = x.relu() if i != len(adjs) - 1 else x
+    return x
+
+
+def side_by_side(s: Any, x: Any, adjs: Any) -> Any:
+    for conv, adj in zip(s.convs, adjs, strict=False):
+        x = conv((x, x[: adj.size[1]]), adj.edge_index)
+    return x
+
+
+def in_pairs(s: Any, x: Any, adjs: Any) -> Any:
+    for i, (edge_index, size) in enumerate(adjs):
+        x = s.convs[i]((x, x[: size[1]]), edge_index)
+    return x
+
+
+def first_two(s: Any, x: Any, adjs: Any) -> Any:
+    return s.convs[1](s.convs[0](x, adjs[0].edge_index), adjs[1][0])
+
+
+def of_their_number(s: Any, x: Any, adjs: Any) -> Any:
+    if len(adjs) != len(s.convs):
+        msg = "not as many as convs"
+        raise ValueError(msg)
+    return as_it_is_written(s, x, adjs)
+
+
+TAKEN = {
+    "as it is written": (as_it_is_written, 3),
+    "with skips": (with_skips, 3),
+    "side by side": (side_by_side, 3),
+    "in pairs": (in_pairs, 3),
+    "first two": (first_two, 2),
+    "of their number": (of_their_number, 3),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_each_layer_is_the_whole_graph(what: str, tmp_path: Path) -> None:
+    function, count = TAKEN[what]
+    module = Net(function).eval()
+    model = export_model(module, tmp_path)
+    graph = random_graph(5, width=IN)
+    edges, size = torch.from_numpy(np.stack([graph.src, graph.dst])), (len(graph.x),) * 2
+    layer = (edges, size) if function is in_pairs else EdgeIndex(edges, None, size)
+    with torch.no_grad():
+        truth = module(torch.from_numpy(graph.x), [layer] * count).numpy()
+    given = Graph(graph.x, graph.src, graph.dst, EdgeValues(len(graph.src), {}))
+    [*_, rows] = whole_graph.forward(compile_plan(model), given)  # type: ignore[arg-type]
+    np.testing.assert_allclose(rows, truth, rtol=0, atol=1e-4)
+
+
+def one_conv(s: Any, x: Any, adjs: Any) -> Any:
+    for edge_index, _, _ in adjs:
+        x = s.convs[0](x, edge_index)
+    return x
+
+
+def other_third(s: Any, x: Any, adjs: Any) -> Any:
+    for i, (edge_index, _, size) in enumerate(adjs):
+        x = s.convs[i](x, edge_index) / (size[0] if i == 2 else 1)
+    return x
+
+
+def some_edges(s: Any, x: Any, adjs: Any) -> Any:
+    for i, (edge_index, _, size) in enumerate(adjs):
+        x = s.convs[i](x, edge_index[:, : size[0]])
+    return x
+
+
+REFUSED = {
+    "one conv": (one_conv, "Net.forward takes as many layers in adjs as it is given: have a conv for each, as self"),
+    "another third layer": (other_third, r"truediv_2 \(test_sampled_layers.py:\d+\) reads .*: a size of the graph"),
+    "some edges": (some_edges, "reads something other than rows of layers, edges and constants: it changes edges"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals(what: str, tmp_path: Path) -> None:
+    function, message = REFUSED[what]
+    with pytest.raises(ExportError, match=message):
+        export_model(Net(function), tmp_path / "M")
