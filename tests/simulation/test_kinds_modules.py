@@ -96,6 +96,13 @@ def test_rgat_of_several_heads_and_past_eight_types(tmp_path: Path) -> None:
     hold(export_model(module, tmp_path), typed(module.double()), (0, 2))
 
 
+def test_rgat_by_products_of_scores(tmp_path: Path) -> None:
+    by_products = {"attention_mode": "multiplicative-self-attention", "heads": 2}
+    first = pyg.RGATConv(3, 2, 3, dim=2, **by_products)
+    module = of.randomised(of.Typed(first, pyg.RGATConv(8, 3, 3, concat=False, **by_products)))
+    hold(export_model(module, tmp_path), typed(module.double()), (0, 1))
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_convs_of_ones_own_beside_those_of_pyg(written: bool, tmp_path: Path) -> None:
     """A gate, an attention and a maximum, read as they run or as written layers, a mean by hand, and SAGEConv."""

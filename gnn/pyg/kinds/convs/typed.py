@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from freshet.gnn.declarations import GATConv, SAGEConv
+from freshet.gnn.declarations import GATConv, SAGEConv, TransformerConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
-from freshet.gnn.pyg.steps import Step, array_of, check_conv, class_name
+from freshet.gnn.pyg.steps import Converted, Step, array_of, check_conv, class_name
 
 _OF_EMBEDDING = "an nn.Embedding whose weight it reads, as RGCNConv(emb.embedding_dim, ...)(emb.weight, ...)"
 MOST_ATTENDED = 256
@@ -129,7 +129,7 @@ def _sums(step: Step, matrices: list[np.ndarray], root: np.ndarray | None) -> li
 
 
 def _attention(step: Step) -> list[Step]:
-    """A GATConv for each type: LeakyReLU(q . W_r x_v + k . W_r x_u) scores W_r x_u, head by head.
+    """A conv of attention for each type, which scores rows W_r x_u, head by head.
 
     q and k of a head read W_r x of all heads.
     """
@@ -138,29 +138,67 @@ def _attention(step: Step) -> list[Step]:
         msg = f"{step.name}: RGATConv with {conv.num_relations} types of edges: past {MOST_ATTENDED} it is not "
         raise ExportError(msg + "supported yet. Nearest: RGCNConv, which may have any number")
     aggr_of(step, ("sum",))
-    one = {"dim": 1, "mod": None, "edge_dim": None, "attention_mode": "additive-self-attention"}
-    for name, expected in one.items():
-        if (got := getattr(conv, name)) != expected:
-            refuse(f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected {expected!r}")
-    made = []
+    for name in ("mod", "edge_dim"):
+        if (got := getattr(conv, name)) is not None:
+            refuse(f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected None")
     bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
-    att = {"att_dst": array_of(step, conv.q).T, "att_src": array_of(step, conv.k).T}
+    bias = None if conv.bias is None else array_of(step, conv.bias)
+    of_type = _sum_scores if conv.attention_mode == "additive-self-attention" else _product_scores
+    made = []
     for number, matrix in enumerate(_matrices(step, *bases)):
-        weights = {"lin.weight": matrix} | {name: np.ascontiguousarray(values) for name, values in att.items()}
-        if number == 0 and conv.bias is not None:
-            weights["bias"] = array_of(step, conv.bias)
-        layer = GATConv(
-            in_channels=matrix.shape[1],
-            out_channels=matrix.shape[0] if conv.concat else conv.out_channels,
-            heads=conv.heads,
-            concat=conv.concat,
-            add_self_loops=False,
-            negative_slope=conv.negative_slope,
-            bias="bias" in weights,
-            mixed_heads=conv.heads > 1,
-        )
+        layer, weights = of_type(step, matrix, bias if number == 0 else None)
         made.append(Step(f"{step.name}.{number}", layer, weights=weights))
     return made
+
+
+def _sum_scores(step: Step, matrix: np.ndarray, bias: np.ndarray | None) -> Converted:
+    """A GATConv: LeakyReLU(q . W_r x_v + k . W_r x_u) scores W_r x_u."""
+    conv: Any = step.op
+    att = {"att_dst": array_of(step, conv.q).T, "att_src": array_of(step, conv.k).T}
+    weights = {"lin.weight": matrix} | {name: np.ascontiguousarray(values) for name, values in att.items()}
+    layer = GATConv(
+        in_channels=matrix.shape[1],
+        out_channels=matrix.shape[0] if conv.concat else conv.out_channels,
+        heads=conv.heads,
+        concat=conv.concat,
+        add_self_loops=False,
+        negative_slope=conv.negative_slope,
+        bias=bias is not None,
+        mixed_heads=conv.heads > 1,
+    )
+    return layer, weights | ({} if bias is None else {"bias": bias})
+
+
+def _product_scores(step: Step, matrix: np.ndarray, bias: np.ndarray | None) -> Converted:
+    """A TransformerConv: (q . W_r x_v) (k . W_r x_u) scores W_r x_u, which has `dim` scores in each head.
+
+    A query and a key have one channel that is not 0. The bias stands in what is added of the vertex itself.
+    Raises: ExportError for a mean of heads of several scores.
+    """
+    conv: Any = step.op
+    if conv.dim > 1 and not conv.concat:
+        msg = f"{step.name}: RGATConv with dim={conv.dim} and concat=False is not supported yet. Nearest: concat=True, "
+        raise ExportError(msg + "with a linear layer behind it")
+    heads, channels, into = conv.heads * conv.dim, conv.out_channels, matrix.shape[1]
+    weights = {"lin_value.weight": np.repeat(matrix.reshape(conv.heads, channels, into), conv.dim, axis=0)}
+    for name, scores, factor in (("query", conv.q, channels**0.5), ("key", conv.k, 1.0)):
+        every = np.zeros((heads, channels, into))
+        every[:, 0] = factor * array_of(step, scores).astype(np.float64).T @ matrix.astype(np.float64)
+        weights[f"lin_{name}.weight"] = every
+    weights = {name: weight.reshape(-1, into).astype(np.float32) for name, weight in weights.items()}
+    out_channels = heads * channels if conv.concat else channels
+    if bias is not None:
+        zeros = {f"lin_{name}.bias": np.zeros(heads * channels, np.float32) for name in ("key", "query", "value")}
+        weights |= zeros | {"lin_skip.weight": np.zeros((out_channels, into), np.float32), "lin_skip.bias": bias}
+    layer = TransformerConv(
+        in_channels=into,
+        out_channels=out_channels,
+        heads=heads,
+        concat=conv.concat,
+        root_weight=bias is not None,
+        bias=bias is not None,
+    )
+    return layer, weights
 
 
 def _matrices(step: Step, bases: Any, weight: Any) -> list[np.ndarray]:

@@ -281,8 +281,20 @@ TYPED: dict[str, Callable[[], Any]] = {
         pyg.RGATConv(6, 4, 3, heads=2, num_blocks=2), pyg.RGATConv(8, 4, 3, heads=3, concat=False)
     ),
     "attention of heads within types": lambda: of.Typed(within(heads=2), pyg.RGATConv(16, 4, 3, heads=2, bias=False)),
+    "products of scores": lambda: of.Typed(products(3, heads=2, num_bases=2), products(3, 8, heads=3, concat=False)),
+    "several products of scores": lambda: of.Typed(products(3, heads=2, dim=2), products(3, 16, dim=3, bias=False)),
+    "products of scores within types": lambda: of.Typed(
+        within(attention_mode=PRODUCTS), products(3, 8, num_blocks=2, attention_mechanism="within-relation")
+    ),
     "bare": lambda: of.Typed(pyg.RGCNConv(6, 8, 3, root_weight=False), pyg.RGCNConv(8, 4, 3, bias=False)),
 }
+
+
+PRODUCTS = "multiplicative-self-attention"
+
+
+def products(types: int, into: int = 6, **options: Any) -> Any:
+    return pyg.RGATConv(into, 4, types, attention_mode=PRODUCTS, **options)
 
 
 def within(**options: Any) -> Any:

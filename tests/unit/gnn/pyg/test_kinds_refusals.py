@@ -165,8 +165,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rows by types": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(t), e, t)), "by something other than the ids of "),
     "many types": (lambda: pyg.RGATConv(2, 2, 257), "RGATConv with 257 types of edges: past 256 it is not supported"),
     "products of heads": (
-        lambda: pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention"),
-        "^RGATConv: RGATConv with attention_mode='multiplicative-self-attention' is not supported",
+        lambda: pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention", dim=2, concat=False),
+        "^RGATConv: RGATConv with dim=2 and concat=False is not supported yet. Nearest: concat=True, with a linear lay",
     ),
     "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
     "han": (
