@@ -114,6 +114,8 @@ def gather(module: Module, call: ModuleCall, kinds: Metadata, given: Any) -> Sta
     """
     inputs = given
     if not isinstance(given, ModuleInputs):
+        if call.types is not None and call.attributes is not None:
+            refuse("stats_from: a module that reads attributes of edges and their types is not supported yet")
         inputs = _typed_inputs(given) if call.types is not None else _inputs(given, kinds)
     found, clone = Statistics(module), clone_of(module)
     for name, part in clone.named_modules():

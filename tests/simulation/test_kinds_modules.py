@@ -32,7 +32,8 @@ def typed(module: Any) -> Callable[..., Any]:
 
     def run(given: KindInputs) -> Any:
         types = torch.cat([torch.full((one.shape[1],), i) for i, one in enumerate(given.edges.values())])
-        return module(*given.x.values(), torch.cat(list(given.edges.values()), dim=1), types)
+        attributes = [torch.cat(list(given.attributes.values()))] if isinstance(module, of.TypedAttributes) else []
+        return module(*given.x.values(), torch.cat(list(given.edges.values()), dim=1), types, *attributes)
 
     return run
 
@@ -101,6 +102,15 @@ def test_rgat_by_products_of_scores(tmp_path: Path) -> None:
     first = pyg.RGATConv(3, 2, 3, dim=2, **by_products)
     module = of.randomised(of.Typed(first, pyg.RGATConv(8, 3, 3, concat=False, **by_products)))
     hold(export_model(module, tmp_path), typed(module.double()), (0, 1))
+
+
+def test_rgat_with_attributes_of_edges(tmp_path: Path) -> None:
+    first = pyg.RGATConv(3, 2, 3, heads=2, edge_dim=2)
+    second = pyg.RGATConv(4, 3, 3, edge_dim=2, attention_mechanism="within-relation")
+    module = of.randomised(of.TypedAttributes(first, second))
+    model: Any = export_model(module, tmp_path)
+    assert [one.edge_features for one in model.relations] == [2, 2, 2]
+    hold(model, typed(module.double()), (0, 1))
 
 
 @pytest.mark.parametrize("written", [False, True])

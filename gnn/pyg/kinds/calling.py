@@ -12,7 +12,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds, takes_data
-from freshet.gnn.pyg.kinds.convs.typed import is_typed
+from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
 
@@ -23,7 +23,7 @@ _IDS = ("node_id_dict", "node_ids_dict", "n_id_dict", "id_dict", "ids_dict", "no
 _TYPES = ("edge_type", "edge_types", "edge_type_index", "rel_type", "relation")
 _CALLS = (
     "expected (x_dict, edge_index_dict[, edge_attr_dict][, edge_weight_dict][, node_id_dict]), (x, edge_index, "
-    "edge_type) or (data)"
+    "edge_type[, edge_attr]) or (data)"
 )
 
 
@@ -62,6 +62,7 @@ class ModuleCall(NamedTuple):
         elif self.types is not None:
             x, edges, options = given.rows[0], given.edges[0], {self.types: given.types}
             options |= {} if self.ids is None else {self.ids: given.ids[0]}
+            options |= {} if self.attributes is None else {self.attributes: given.attributes[0]}
         else:
             x = dict(zip(kinds.names, given.rows, strict=True))
             edges, weights, attributes = (dict(zip(kinds.relations, values, strict=True)) for values in given[1:4])
@@ -133,6 +134,8 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
         reads = _may_read_attributes(module)  # to_hetero of PyG's GAT hands on attributes that no conv of it reads
         weights = _named(rest, _WEIGHTS)
         attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
+    elif any(map(reads_attributes_of_types, module.modules())):
+        attributes = _named(rest, _ATTRIBUTES)
     ids = _named(rest, _IDS)
     _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids)])
     typed = None if types is None else types.name

@@ -26,6 +26,7 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     learned_convs,
     may_read_numbers,
     reads_all_numbers,
+    reads_attributes_of_types,
     typed_convs,
 )
 from freshet.gnn.pyg.kinds.convs.within import opened_within
@@ -356,7 +357,12 @@ class KindsReader(Reader):
         if not self._typed:
             msg = f"{place}: {class_name(op)} reads the types of edges: call it from forward(x, edge_index, edge_type)"
             raise ExportError(msg)
-        if len(values) != 2 or not self._samples.is_edges(values[0]) or not self._samples.is_types(values[1]):
+        attributed = len(values) == 3 and self._samples.is_attributes(values[2]) and reads_attributes_of_types(op)
+        if (
+            len(values) != 2 + attributed
+            or not self._samples.is_edges(values[0])
+            or not self._samples.is_types(values[1])
+        ):
             refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
         name, many, target, added = self._name(node), len(self._kinds.relations), rows, list[str]()
         if rows is None:
@@ -364,7 +370,7 @@ class KindsReader(Reader):
             rows = self._ops.learned(f"{name}.weight", 0, table)
             added = [] if root is None else [self._ops.learned(f"{name}.root", 0, root)]
         else:
-            convs = typed_convs(Step(name, op), many)
+            convs = typed_convs(Step(name, op, attributes=attributed), many)
         made = [
             self._ops.conv(place, OnRelation(relation, rows, target, step)) for relation, step in enumerate(convs)
         ] + added

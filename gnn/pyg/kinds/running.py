@@ -37,12 +37,13 @@ def given_of(run: Run, graph: KindsGraph, dtype: Any) -> ModuleInputs:
     ids = [torch.from_numpy(one) for one in places]
     rows = [ids[k] if k in run.ids else tensor(x) for k, x in enumerate(graph.x)]
     ends = [np.stack([one.src, one.dst]).astype(np.int64) for one in graph.edges]
+    values = [one.values for one in graph.edges]
+    weights, attributes = [tensor(one.weight) for one in values], [tensor(one.full_attr(0)) for one in values]
     if call.types is not None:
         types = np.repeat(np.arange(len(ends)), [one.shape[1] for one in ends])
         edges = [torch.from_numpy(np.concatenate(ends, axis=1))]
-        return ModuleInputs(rows, edges, [], [], torch.from_numpy(types), ids)
-    values = [one.values for one in graph.edges]
-    weights, attributes = [tensor(one.weight) for one in values], [tensor(one.full_attr(0)) for one in values]
+        of_all = [torch.cat(weights)], [torch.cat(attributes)]
+        return ModuleInputs(rows, edges, *of_all, torch.from_numpy(types), ids)
     return ModuleInputs(rows, [torch.from_numpy(one) for one in ends], weights, attributes, None, ids)
 
 

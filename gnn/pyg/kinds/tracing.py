@@ -38,9 +38,7 @@ class KindsTracer(Tracer):
     def __init__(self, module: Module, kinds: Metadata, *, typed: bool) -> None:
         """Set the module to trace; `typed`: whether it is called with types of edges."""
         rows, relations = range(len(kinds.names)), range(1 if typed else len(kinds.relations))
-        weights, attributes = (
-            [] if typed else [f"{name}_{j}" for j in relations] for name in ("edge_weight", "edge_attr")
-        )
+        weights, attributes = ([f"{name}_{j}" for j in relations] for name in ("edge_weight", "edge_attr"))
         edges, ids = [f"edge_index_{j}" for j in relations], [f"node_id_{i}" for i in rows]
         types = "edge_type" if typed else None
         super().__init__(module, names=ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids))

@@ -168,6 +168,13 @@ class Typed(nn.Module):
         return self.second(x, edge_index, edge_type)
 
 
+class TypedAttributes(Typed):
+    """The same with attributes of edges, in the first conv alone."""
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, edge_attr: Any) -> Any:  # type: ignore[override]
+        return self.second(self.first(x, edge_index, edge_type, edge_attr).relu(), edge_index, edge_type)
+
+
 IDS = 9
 
 

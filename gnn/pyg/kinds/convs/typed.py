@@ -9,7 +9,7 @@ import numpy as np
 from freshet.gnn.declarations import GATConv, SAGEConv, TransformerConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
-from freshet.gnn.pyg.steps import Converted, Step, array_of, check_conv, class_name
+from freshet.gnn.pyg.steps import Converted, Step, Weights, array_of, check_conv, class_name, tensors
 
 _OF_EMBEDDING = "an nn.Embedding whose weight it reads, as RGCNConv(emb.embedding_dim, ...)(emb.weight, ...)"
 MOST_ATTENDED = 256
@@ -22,6 +22,11 @@ _TYPED = ("torch_geometric.nn.RGCNConv", "torch_geometric.nn.FastRGCNConv", "tor
 def is_typed(module: Any) -> bool:
     """Return whether a conv reads the type of each edge, and has a matrix for each."""
     return class_name(module) in _TYPED
+
+
+def reads_attributes_of_types(module: Any) -> bool:
+    """Return whether a conv that reads the type of each edge was made for attributes beside them."""
+    return is_typed(module) and getattr(module, "edge_dim", None) is not None
 
 
 def may_read_numbers(module: Any) -> bool:
@@ -138,9 +143,8 @@ def _attention(step: Step) -> list[Step]:
         msg = f"{step.name}: RGATConv with {conv.num_relations} types of edges: past {MOST_ATTENDED} it is not "
         raise ExportError(msg + "supported yet. Nearest: RGCNConv, which may have any number")
     aggr_of(step, ("sum",))
-    for name in ("mod", "edge_dim"):
-        if (got := getattr(conv, name)) is not None:
-            refuse(f"{step.name}: RGATConv with {name}={got!r} is not supported yet; expected None")
+    if conv.mod is not None:
+        refuse(f"{step.name}: RGATConv with mod={conv.mod!r} is not supported yet; expected None")
     bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
     bias = None if conv.bias is None else array_of(step, conv.bias)
     of_type = _sum_scores if conv.attention_mode == "additive-self-attention" else _product_scores
@@ -165,17 +169,32 @@ def _sum_scores(step: Step, matrix: np.ndarray, bias: np.ndarray | None) -> Conv
         negative_slope=conv.negative_slope,
         bias=bias is not None,
         mixed_heads=conv.heads > 1,
+        edge_channels=conv.edge_dim if step.attributes else 0,
     )
+    weights |= _edge_scores(step) if step.attributes else {}
     return layer, weights | ({} if bias is None else {"bias": bias})
+
+
+def _edge_scores(step: Step) -> Weights:
+    """The term e . W_e e_uv of each head, which reads W_e e_uv of all heads, in one channel of the head's own."""
+    conv: Any = step.op
+    edge = tensors(step, lin=conv.lin_edge)["lin.weight"].astype(np.float64)
+    every, first = np.zeros((conv.heads, conv.out_channels, edge.shape[1])), np.zeros((conv.heads, conv.out_channels))
+    every[:, 0], first[:, 0] = array_of(step, conv.e).astype(np.float64).T @ edge, 1
+    found = {"lin_edge.weight": every.reshape(-1, edge.shape[1]), "att_edge": first}
+    return {name: weight.astype(np.float32) for name, weight in found.items()}
 
 
 def _product_scores(step: Step, matrix: np.ndarray, bias: np.ndarray | None) -> Converted:
     """A TransformerConv: (q . W_r x_v) (k . W_r x_u) scores W_r x_u, which has `dim` scores in each head.
 
     A query and a key have one channel that is not 0. The bias stands in what is added of the vertex itself.
-    Raises: ExportError for a mean of heads of several scores.
+    Raises: ExportError for a mean of heads of several scores, and for attributes.
     """
     conv: Any = step.op
+    if step.attributes:
+        msg = f"{step.name}: RGATConv with attention_mode={conv.attention_mode!r} and edge_attr is not supported yet. "
+        raise ExportError(msg + "Nearest: attention_mode='additive-self-attention'")
     if conv.dim > 1 and not conv.concat:
         msg = f"{step.name}: RGATConv with dim={conv.dim} and concat=False is not supported yet. Nearest: concat=True, "
         raise ExportError(msg + "with a linear layer behind it")

@@ -168,6 +168,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention", dim=2, concat=False),
         "^RGATConv: RGATConv with dim=2 and concat=False is not supported yet. Nearest: concat=True, with a linear lay",
     ),
+    "products with attributes": (
+        lambda: of.TypedAttributes(
+            pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention", edge_dim=2), pyg.RGATConv(4, 4, 3)
+        ),
+        r"^first: RGATConv with attention_mode=.* and edge_attr is not supported yet. Nearest: attention_mode='",
+    ),
+    "attributes without edge_dim": (
+        lambda: of.TypedAttributes(pyg.RGATConv(4, 4, 3), pyg.RGATConv(4, 4, 3)),
+        "forward needs edge_attr, expected",
+    ),
     "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
     "han": (
         lambda: of.Layers([pyg.HANConv(WIDTHS, 4, METADATA)]),

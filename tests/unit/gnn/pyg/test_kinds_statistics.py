@@ -130,6 +130,9 @@ def test_types_within_a_kind(tmp_path: Path) -> None:
     assert models[0].is_approximate and models[0].sha256() == models[1].sha256()
     with pytest.raises(ExportError, match=r"stats_from: got tuple, expected a Data with edge_type, or \(x, edge_index"):
         export_model(module, tmp_path / "2", stats_from=given[:2])
+    attributed = of.TypedAttributes(pyg.RGATConv(4, 4, 3, edge_dim=2), pyg.RGATConv(4, 4, 3))
+    with pytest.raises(ExportError, match="stats_from: a module that reads attributes of edges and their types is not"):
+        export_model(attributed, tmp_path / "2", stats_from=data)
     by_ids, bare = of.randomised(Between(9)), Data(edge_index=given[1], edge_type=given[2], num_nodes=9)
     graphs = bare, (torch.arange(9), *given[1:])
     models = [export_model(by_ids, tmp_path / f"ids {i}", stats_from=one, ids=range(9)) for i, one in enumerate(graphs)]
