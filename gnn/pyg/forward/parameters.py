@@ -16,14 +16,13 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.held import HeldData
-from freshet.gnn.pyg.forward.sampled import SampledLayers
+from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
-_OF_SAMPLES = "batch_size"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
@@ -70,7 +69,8 @@ class Parameters(NamedTuple):
     shapes: Shapes = STANDARD
     by_place: bool = False  # weights come third, into *args
     attributes: str | None = None
-    sampled: str | None = None  # how many of the first rows are those of a sample: None has all
+    of_sample: tuple[str, ...] = ()  # what it is told of a sample
+    hops: bool = True  # whether that are sizes of hops, or None
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
     data: bool = False  # all come in one Data, under these names
     layers: SampledLayers | None = None  # in the place of edges
@@ -98,8 +98,8 @@ class Parameters(NamedTuple):
         options = {} if self.weights is None else {self.weights: edge_weight}
         if self.attributes is not None:
             options[self.attributes] = edge_attr
-        if self.sampled is not None:
-            options[self.sampled] = None
+        sizes = (x.size(0), edge_index.size(1)) if self.of_sample else ()
+        options |= {name: of_sample(name, *sizes) if self.hops else None for name in self.of_sample}
         if self.edges is not None:
             options[self.edges] = edge_index
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
@@ -114,17 +114,19 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
     reads, adds = any(map(takes_attributes, parts)), any(map(adds_attributes, parts))
     ways = list[Parameters]()
     found = _attribute_parameter(more) if reads or adds else None
-    sampled = next((p.name for p in more if p.name == _OF_SAMPLES and p.default is p.empty), None)
-    more = [p for p in more if p.name != sampled]
+    told = tuple(p.name for p in more if p.name in OF_SAMPLES and p.default is p.empty)
+    more = [p for p in more if p.name not in told]
     for attributes in [found] if reads or found is None else [found, None]:
         weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
         only = not reads and attributes is not None
-        how = Parameters(edges, weight_name, attributes=attributes, sampled=sampled, reads_them=only)
+        how = Parameters(edges, weight_name, attributes=attributes, of_sample=told, reads_them=only)
         ways.append(how)
         if weight_name is not None:  # edge_attr[:, 0] reads a column
             ways.append(how._replace(shapes=Shapes(column=True)))
         if attributes is not None and all(edge_width_of(part) == 1 for part in parts if takes_attributes(part)):
             ways.append(how._replace(shapes=Shapes(flat=True)))  # as edge_attr.view(-1, 1) reads them
+    if any(name in SIZES_OF_HOPS for name in told):  # a module that hands them on takes None
+        ways += [how._replace(hops=False) for how in ways]
     return ways
 
 

@@ -1,4 +1,4 @@
-"""Layers of a sampled neighbourhood, as PyG's NeighborSampler lists them: each of them is the whole graph here."""
+"""Layers of a sample, as NeighborSampler lists them, and sizes of its hops: those of the whole graph here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,30 @@ from torch_geometric.loader.neighbor_sampler import EdgeIndex
 from freshet.gnn.pyg.forward.places import is_library
 
 LAYER_NAMES = ("adjs", "adjs_t", "adj_ts", "adj_list", "blocks", "layers")
+_MANY_HOPS = 63
+SIZES_OF_HOPS = tuple(
+    f"num_sampled_{of}{how}" for of in ("nodes", "edges") for how in ("", "_per_hop", "_dict", "_per_hop_dict")
+)
+OF_SAMPLES = ("batch_size", *SIZES_OF_HOPS)
 _NOT_THERE = (IndexError, KeyError, AttributeError)
+
+
+def of_sample(name: str, vertices: Any, edges: Any) -> Any:
+    """Return the value of a parameter of `OF_SAMPLES` for a whole graph: None for all rows, or sizes of hops.
+
+    All vertices and edges are in the first hop, as in a sample of all neighbours of all vertices. `vertices` and
+    `edges` are their numbers, or these by kind and relation.
+    """
+    if name == "batch_size":
+        return None
+    counts = edges if "edges" in name else vertices
+    if isinstance(counts, dict):
+        return {key: _hops(count) for key, count in counts.items()}
+    return _hops(counts)
+
+
+def _hops(count: Any) -> list[Any]:
+    return [count] + [0] * _MANY_HOPS
 
 
 class SampledLayers:

@@ -164,7 +164,9 @@ class Samples:
             value, index = self._values.get(given.node.args[0]), given.node.args[1]
             return self._keeps_its_place(index) and (value is None or self._takes_all(value, index))
         if label == "narrow":
-            return self.is_number(given.node.args[-1])
+            return self.is_number(given.node.kwargs.get("length", given.node.args[-1]))
+        if label == "sub":  # as trim_to_layer does
+            return self.is_number(given.node.args[0]) and given.node.args[1:] == (0,)
         return label in _MOVES or label in _CASTS or (label == "dropout" and _does_nothing(given))
 
     def _keeps_its_place(self, index: Any) -> bool:

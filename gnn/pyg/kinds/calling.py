@@ -12,6 +12,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds, takes_data
+from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
@@ -32,8 +33,8 @@ class ModuleCall(NamedTuple):
 
     edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
     since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
-    any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts. traced:
-    how a module without kinds is called, by its steps.
+    any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
+    of_sample: what it is told of a sample. traced: how a module without kinds is called, by its steps.
     """
 
     method: str
@@ -46,6 +47,7 @@ class ModuleCall(NamedTuple):
     data: bool = False
     rows: bool = True
     plain: bool = False
+    of_sample: tuple[str, ...] = ()
     traced: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
     def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
@@ -70,11 +72,25 @@ class ModuleCall(NamedTuple):
             named = ((self.weights, weights), (self.attributes, attributes))
             options = {name: values for name, values in named if name is not None}
             options |= {} if self.ids is None else {self.ids: dict(zip(kinds.names, given.ids, strict=True))}
+        options |= self._of_sample(kinds, given)
         if not self.rows:
             return function(edges, **options)
         if self.edges is None:
             return function(x, edges, **options)
         return function(x, **{self.edges: edges}, **options)
+
+    def _of_sample(self, kinds: Metadata, given: ModuleInputs) -> dict[str, Any]:
+        """Parameters of a sample, with values for the whole graph."""
+        if not self.of_sample:
+            return {}
+        vertices, edges = [one.size(0) for one in given.rows], [one.size(1) for one in given.edges]
+        if self.plain or self.types is not None:
+            return {name: of_sample(name, vertices[0], edges[0]) for name in self.of_sample}
+        by_kind, by_relation = (
+            dict(zip(kinds.names, vertices, strict=True)),
+            dict(zip(kinds.relations, edges, strict=True)),
+        )
+        return {name: of_sample(name, by_kind, by_relation) for name in self.of_sample}
 
 
 def _data_of(kinds: Metadata, given: ModuleInputs) -> Any:
@@ -137,9 +153,11 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     elif any(map(reads_attributes_of_types, module.modules())):
         attributes = _named(rest, _ATTRIBUTES)
     ids = _named(rest, _IDS)
-    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids)])
+    told = tuple(p.name for p in rest if p.name in OF_SAMPLES and p.default is p.empty)
+    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids, *told)])
     typed = None if types is None else types.name
-    return ModuleCall(method, edges, weights, attributes, typed, _unattributed(module), ids, rows=rows)
+    unread = _unattributed(module)
+    return ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=told)
 
 
 def _unattributed(module: Module) -> frozenset[Relation]:

@@ -14,7 +14,9 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
 from torch_geometric.loader.neighbor_sampler import EdgeIndex  # noqa: E402
+from torch_geometric.utils import trim_to_layer  # noqa: E402
 
+from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
@@ -131,3 +133,97 @@ def test_refusals(what: str, tmp_path: Path) -> None:
     function, message = REFUSED[what]
     with pytest.raises(ExportError, match=message):
         export_model(Net(function), tmp_path / "M")
+
+
+class Hops(Net):
+    """Convs of a sample's hops, which PyG trims to what the next layer needs."""
+
+    def forward(self, x: Any, edge_index: Any, num_sampled_nodes: Any, num_sampled_edges: Any) -> Any:
+        for i, conv in enumerate(self.convs):
+            x, edge_index, _ = trim_to_layer(i, num_sampled_nodes, num_sampled_edges, x, edge_index)
+            x = conv(x, edge_index).relu()
+        return x[: num_sampled_nodes[0]]
+
+
+class Hands(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gnn = pyg.GraphSAGE(IN, 5, 2)
+
+    def forward(self, x: Any, edge_index: Any, num_sampled_nodes_per_hop: Any, num_sampled_edges_per_hop: Any) -> Any:
+        return self.gnn(
+            x,
+            edge_index,
+            num_sampled_nodes_per_hop=num_sampled_nodes_per_hop,
+            num_sampled_edges_per_hop=num_sampled_edges_per_hop,
+        )
+
+
+class Trims(Hops):
+    def forward(self, x: Any, edge_index: Any, num_sampled_nodes: Any = None, num_sampled_edges: Any = None) -> Any:
+        for i, conv in enumerate(self.convs):
+            if num_sampled_nodes is not None:
+                x, edge_index, _ = trim_to_layer(i, num_sampled_nodes, num_sampled_edges, x, edge_index)
+            x = conv(x, edge_index).relu()
+        return x
+
+
+@pytest.mark.parametrize("kind", [Hops, Hands, Trims])
+def test_hops_are_those_of_the_whole_graph(kind: Any, tmp_path: Path) -> None:
+    module = kind().eval()
+    model = export_model(module, tmp_path)
+    graph = random_graph(5, width=IN)
+    edges = torch.from_numpy(np.stack([graph.src, graph.dst]))
+    with torch.no_grad():
+        truth = module(torch.from_numpy(graph.x), edges, [len(graph.x), 0, 0], [len(graph.src), 0, 0]).numpy()
+    given = Graph(graph.x, graph.src, graph.dst, EdgeValues(len(graph.src), {}))
+    [*_, rows] = whole_graph.forward(compile_plan(model), given)  # type: ignore[arg-type]
+    np.testing.assert_allclose(rows, truth, rtol=0, atol=1e-4)
+
+
+class Counts(Net):
+    def forward(self, x: Any, edge_index: Any, num_sampled_nodes: Any) -> Any:
+        return self.convs[0](x, edge_index) / num_sampled_nodes[0]
+
+
+def test_a_size_of_a_hop_is_none_to_compute_with(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="a size of the graph, which every event may change"):
+        export_model(Counts(), tmp_path / "M")
+
+
+class HopsOfKinds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        relations = [("a", "to", "b"), ("b", "rev_to", "a")]
+        convs = [pyg.HeteroConv({one: pyg.SAGEConv((IN, IN), IN) for one in relations}) for _ in range(2)]
+        self.convs = nn.ModuleList(convs)
+
+    def forward(
+        self, x_dict: Any, edge_index_dict: Any, num_sampled_edges_dict: Any, num_sampled_nodes_dict: Any
+    ) -> Any:
+        for i, conv in enumerate(self.convs):
+            x_dict, edge_index_dict, _ = trim_to_layer(
+                i, num_sampled_nodes_dict, num_sampled_edges_dict, x_dict, edge_index_dict
+            )
+            x_dict = {kind: x.relu() for kind, x in conv(x_dict, edge_index_dict).items()}
+        return x_dict["b"]
+
+
+class HopsOfTypes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([pyg.RGCNConv(IN, IN, 2) for _ in range(2)])
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, num_sampled_nodes: Any, num_sampled_edges: Any) -> Any:
+        for i, conv in enumerate(self.convs):
+            x, edge_index, edge_type = trim_to_layer(i, num_sampled_nodes, num_sampled_edges, x, edge_index, edge_type)
+            x = conv(x, edge_index, edge_type).relu()
+        return x
+
+
+@pytest.mark.parametrize("kind", [HopsOfKinds, HopsOfTypes])
+def test_hops_of_kinds_and_types(kind: Any, tmp_path: Path) -> None:
+    """The export compares the model with the module on random graphs."""
+    model = export_model(kind(), tmp_path)
+    assert isinstance(model, KindsModel)
+    assert sum(type(layer).__name__ == "HeteroConv" for layer in model.layers) == 2
