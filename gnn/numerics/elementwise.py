@@ -117,6 +117,21 @@ def logarithm(x: np.ndarray) -> None:
 
 
 @kernel
+def square_root(x: np.ndarray) -> None:
+    """Apply the square root to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(np.sqrt(np.float64(x[i])))
+
+
+@kernel
+def power(x: np.ndarray, exponent: float) -> None:
+    """Apply v^exponent to a flat array; of -0.5 the inverse of the square root, as torch does."""
+    for i in range(x.size):
+        v = np.float64(x[i])
+        x[i] = np.float32(1.0 / np.sqrt(v) if exponent == -0.5 else np.power(v, exponent))
+
+
+@kernel
 def sum_groups(x: np.ndarray, out: np.ndarray) -> None:
     """Write the sums of groups of neighbouring columns. Shapes: x (n, groups * size) float32; out (n, groups)."""
     size = x.shape[1] // out.shape[1]

@@ -146,7 +146,7 @@ def activated(x: Scaled, function: Callable[[Array], Array], step: float) -> Sca
     """A value by value function, whose kinks and flat ends the difference over a whole step sees."""
     rows, off = function(x.rows), step * x.scale
     change = np.maximum(np.abs(function(x.rows + off) - rows), np.abs(function(x.rows - off) - rows))
-    return Scaled(rows, np.where(np.isfinite(x.scale), known(np.abs(rows) + change / step), np.inf))
+    return Scaled(rows, np.where(np.isfinite(x.scale), known(past_range(np.abs(rows)) + change / step), np.inf))
 
 
 def normalized(x: Scaled) -> Scaled:

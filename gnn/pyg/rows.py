@@ -24,13 +24,17 @@ from freshet.gnn.rows.functions import (
     Affine,
     Celu,
     Clamp,
+    Exponential,
+    Logarithm,
     LogSigmoid,
     LogSoftmax,
     Mish,
     Normalize,
+    Power,
     Scale,
     Softmax,
     Softplus,
+    SquareRoot,
 )
 from freshet.gnn.rows.jumps import Join
 from freshet.gnn.rows.layer import Layer
@@ -112,6 +116,10 @@ _FUNCTIONS: dict[type[Layer], Callable[[Any, Any], Callable[[Any], Any]]] = {
     Celu: lambda layer, w: lambda x: _functional().celu(x, layer.alpha),
     Mish: lambda layer, w: lambda x: _functional().mish(x),
     LogSigmoid: lambda layer, w: lambda x: _functional().logsigmoid(x),
+    Exponential: lambda layer, w: lambda x: x.exp(),
+    Logarithm: lambda layer, w: lambda x: x.log(),
+    SquareRoot: lambda layer, w: lambda x: x.sqrt(),
+    Power: lambda layer, w: lambda x: x.pow(layer.exponent),
     Scale: lambda layer, w: lambda x: x * layer.factor + layer.offset,
     Affine: lambda layer, w: lambda x: x * w["scale"] + w["shift"],
     BatchNorm: lambda layer, w: lambda x: x * w["scale"] + w["shift"],

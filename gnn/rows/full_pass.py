@@ -12,13 +12,17 @@ from freshet.gnn.rows.functions import (
     Affine,
     Celu,
     Clamp,
+    Exponential,
+    Logarithm,
     LogSigmoid,
     LogSoftmax,
     Mish,
     Normalize,
+    Power,
     Scale,
     Softmax,
     Softplus,
+    SquareRoot,
 )
 from freshet.gnn.rows.layer import Layer, ScaleAndShift
 from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
@@ -109,6 +113,10 @@ _FUNCTIONS: dict[type[Layer], Callable[..., Array]] = {
     Celu: _celu,
     Mish: lambda layer, weights, x: x * np.tanh(np.logaddexp(0, x)),
     LogSigmoid: lambda layer, weights, x: -np.logaddexp(0, -x),
+    Exponential: lambda layer, weights, x: np.exp(x),
+    Logarithm: lambda layer, weights, x: np.log(x),
+    SquareRoot: lambda layer, weights, x: np.sqrt(x),
+    Power: lambda layer, weights, x: 1 / np.sqrt(x) if layer.exponent == -0.5 else np.power(x, layer.exponent),
     Scale: lambda layer, weights, x: x * layer.factor + layer.offset,
     Affine: _affine,
     BatchNorm: _affine,

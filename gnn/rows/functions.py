@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from freshet.gnn.rows.layer import Layer, ScaleAndShift
 
@@ -67,6 +67,35 @@ class LogSigmoid(Layer):
     type: Literal["log_sigmoid"] = "log_sigmoid"
 
 
+class Exponential(Layer):
+    """e^x."""
+
+    type: Literal["exp"] = "exp"
+
+
+class Logarithm(Layer):
+    """The natural logarithm of x: NaN below 0."""
+
+    type: Literal["log"] = "log"
+
+
+class SquareRoot(Layer):
+    """The square root of x: NaN below 0."""
+
+    type: Literal["sqrt"] = "sqrt"
+
+
+class Power(Layer):
+    """x^exponent: NaN below 0 where the exponent is no whole number.
+
+    Args:
+        exponent: Finite number.
+    """
+
+    type: Literal["power"] = "power"
+    exponent: FiniteFloat
+
+
 class Scale(Layer):
     """x * factor + offset.
 
@@ -115,4 +144,19 @@ class Normalize(Layer):
     eps: Positive = 1e-12
 
 
-AnyFunction = Clamp | Softplus | Celu | Mish | LogSigmoid | Scale | Affine | Softmax | LogSoftmax | Normalize
+AnyFunction = (
+    Clamp
+    | Softplus
+    | Celu
+    | Mish
+    | LogSigmoid
+    | Exponential
+    | Logarithm
+    | SquareRoot
+    | Power
+    | Scale
+    | Affine
+    | Softmax
+    | LogSoftmax
+    | Normalize
+)

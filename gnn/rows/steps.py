@@ -13,13 +13,17 @@ from freshet.gnn.rows.functions import (
     Affine,
     Celu,
     Clamp,
+    Exponential,
+    Logarithm,
     LogSigmoid,
     LogSoftmax,
     Mish,
     Normalize,
+    Power,
     Scale,
     Softmax,
     Softplus,
+    SquareRoot,
 )
 from freshet.gnn.rows.layer import Layer, ScaleAndShift
 from freshet.gnn.rows.norms import BatchNorm, FrozenNorm, LayerNorm, RMSNorm
@@ -119,6 +123,10 @@ _STEPS: dict[type[Layer], Callable[..., InPlace]] = {
     Celu: lambda layer, weights: lambda x: elementwise.celu(x.reshape(-1), layer.alpha),
     Mish: _flat(elementwise.mish),
     LogSigmoid: _flat(elementwise.log_sigmoid),
+    Exponential: _flat(elementwise.exponential),
+    Logarithm: _flat(elementwise.logarithm),
+    SquareRoot: _flat(elementwise.square_root),
+    Power: lambda layer, weights: lambda x: elementwise.power(x.reshape(-1), layer.exponent),
     Scale: _scale,
     Affine: _affine,
     BatchNorm: _affine,
