@@ -11,7 +11,7 @@ from torch.nn import Module
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.check import Theirs, compare, ours_of
-from freshet.gnn.pyg.forward.fx import FORWARD
+from freshet.gnn.pyg.forward.asked import FORWARD
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Metadata, Parts

@@ -12,6 +12,14 @@ _BEGIN, _END = 700, 300  # characters of a long message that are kept
 class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
+    is_recorded = False
+    """True where what stands between the convs was recorded, so that it says what that does, not how it is written."""
+
+    def recorded(self) -> Self:
+        """Return the error, as one of what was recorded."""
+        self.is_recorded = True
+        return self
+
     def in_a_line(self) -> Self:
         """Return the error on one line, its middle cut out where modules or tensors make it long."""
         text = " ".join(str(self).split())

@@ -21,7 +21,9 @@ from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
-from freshet.gnn.pyg.forward.fx import FORWARD, Asked, dense_steps, refuse_jumps
+from freshet.gnn.pyg.first_width import first_width
+from freshet.gnn.pyg.forward.asked import FORWARD, Asked
+from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
@@ -32,7 +34,7 @@ from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
 from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.widths import Widths
-from freshet.gnn.pyg.layers import convert_chain, first_width
+from freshet.gnn.pyg.layers import convert_chain
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
@@ -170,10 +172,35 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(
             module, asked.method
         ):
-            model = kinds_model(module, asked, more, checks)
+            model = _recorded_where_needed(kinds_model, module, asked, more, checks)
         else:
-            model = _plain_model(module, asked, more, checks)
+            model = _recorded_where_needed(_plain_model, module, asked, more, checks)
     return model if checks is None else model.model_copy(update={"checks": checks(model)})
+
+
+def _recorded_where_needed(
+    model_of: Callable[..., Any], module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
+) -> Any:
+    """Return the model that a module is; what stands between its convs is read as it runs, where no layer is that.
+
+    Raises: ExportError saying why it is none, as far as it can be read otherwise.
+    """
+    try:
+        return model_of(module, asked, more, checks)
+    except ExportError as error:
+        refusal = error
+    try:
+        return model_of(module, asked._replace(recorded=True), more, checks)
+    except ExportError as error:
+        if not error.is_recorded or str(error) in str(refusal):
+            raise refusal from None
+        place, _, what = str(error).partition(": ")
+        first, listed, rest = str(refusal).partition("; supported are ")
+        if place in first and (listed or first.startswith(what.split(" ")[0])):  # of the same operation
+            _, more, hint = rest.partition(". ")
+            raise (ExportError(f"{first}: {what}{more}{hint}") if listed else refusal) from None
+        msg = f"{refusal}. Besides, {error}"
+        raise ExportError(msg) from None
 
 
 def _refuse_options(given: Mapping[str, Any]) -> None:

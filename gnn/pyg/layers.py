@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,14 @@ from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step, columns_layer
 from freshet.gnn.pyg.norms import NORMS
-from freshet.gnn.pyg.own.conv import convert_written, input_width, opened_own
+from freshet.gnn.pyg.own.conv import convert_written, opened_own
+from freshet.gnn.pyg.own.rows import opened_function
 from freshet.gnn.pyg.refusals import HOW_WIDE, why_not_module
 from freshet.gnn.pyg.steps import (
     ChosenColumns,
     Converted,
-    ExportError,
     Hop,
+    RowsFunction,
     Step,
     Weights,
     array_of,
@@ -52,49 +53,29 @@ from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 
 
-def first_width(steps: Sequence[Step]) -> int | None:
-    """Return the width of the rows that the first of these steps reads, as the first that says it does.
-
-    What comes before that one keeps the width; None where something does not, or none of the steps says it.
-    """
-    for step in steps:
-        if isinstance(step.op, Hop):
-            if step.op.channels is not None:
-                return step.op.channels
-        elif isinstance(step.op, Join):
-            if step.op.operation == "cat" and len(step.op.of) > 1:
-                return None
-        elif isinstance(step.op, ChosenColumns):
-            return None
-        elif is_read(step.op):
-            return input_width(step)
-        elif class_name(step.op) in _SIZED or written_class(step.op) is not None:
-            try:
-                return convert(step._replace(frozen=None), None)[0].in_width
-            except (ExportError, ValueError):  # of which the conversion itself says more
-                return None
-        elif isinstance(step.op, Layer) and step.op.in_width is not None:
-            return step.op.in_width
-    return None
-
-
-def convert_chain(steps: Sequence[Step], width: int | None, prefix: str) -> tuple[list[Layer], Weights]:
+def convert_chain(
+    steps: Sequence[Step], width: int | None, prefix: str, before: Mapping[str, int] | None = None
+) -> tuple[list[Layer], Weights]:
     """Return the layers of these steps, what does nothing left out, and their weights as `prefix.index.name`.
 
-    `width` is that of the rows that the first step reads, where it is known.
+    `width` is that of the rows that the first step reads, where it is known; `before` those of rows that are kept.
 
     Raises: ExportError naming the first step that has no layer here, or an option of it.
     """
     layers: list[Layer] = []
     weights: Weights = {}
-    kept: dict[str, int | None] = {}
+    kept: dict[str, int | None] = dict(before or {})
     waiting = list(steps)
     while waiting:
         step = waiting.pop(0)
-        if is_read(step.op):
-            waiting = [*opened_own(step, width), *waiting]
-            continue
         with naming(step):
+            if isinstance(step.op, RowsFunction):
+                begins = all(layer.out_width is None for layer in layers)
+                waiting = [*opened_function(step, {**kept, CURRENT: width}, begins=begins), *waiting]
+                continue
+            if is_read(step.op):
+                waiting = [*opened_own(step, width), *waiting]
+                continue
             layer, tensors = convert(step, width)
         if isinstance(layer, Identity):
             continue
@@ -394,4 +375,4 @@ _DENSE: dict[str, Callable[[Step], Converted]] = {
     **NORMS,
 }
 # What says how wide the rows are that it reads, whatever is around it.
-_SIZED = {*_CONVS, "torch.nn.Linear", "torch_geometric.nn.Linear"} - {"torch_geometric.nn.AGNNConv"}
+SIZED = {*_CONVS, "torch.nn.Linear", "torch_geometric.nn.Linear"} - {"torch_geometric.nn.AGNNConv"}

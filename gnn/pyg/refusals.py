@@ -19,7 +19,6 @@ CHANGES_EDGES = (
     "it changes edges or their weights, and Freshet has those of the stream. Nearest: leave it out of forward, and put "
     "what it makes into the stream"
 )
-LSTM_JUMPS = "is not supported: it reads the layers as a sequence. Nearest: 'cat' or 'max'"
 _SEVERAL = "reads the rows of several layers, and is called with those of one"
 TYPED = (
     "is not supported: it reads the type of each edge. Nearest: RGCNConv in a forward(x, edge_index, edge_type), or "

@@ -43,6 +43,7 @@ class ConvCall(NamedTuple):
     """The parameters of a conv that take rows, edges, weights and attributes, and constants that others take.
 
     pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
+    joined: names and widths of the rows that a function of rows reads, which gets no edges.
     """
 
     rows: str
@@ -52,6 +53,7 @@ class ConvCall(NamedTuple):
     constants: Mapping[str, Any] = MappingProxyType({})
     pair: bool = False
     two_kinds: bool = False
+    joined: tuple[tuple[str, int], ...] = ()
 
 
 class Step(NamedTuple):
@@ -72,6 +74,13 @@ class Step(NamedTuple):
     relation: bool = False
     given: ConvCall | None = None
     edge_width: int | None = None
+
+
+class RowsFunction(NamedTuple):
+    """A function of the rows of these names, read as it runs: module(rows0=..., rows1=...) in their order."""
+
+    module: Module
+    of: tuple[str, ...]
 
 
 class ChosenColumns(NamedTuple):

@@ -6,13 +6,14 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
@@ -35,7 +36,7 @@ from freshet.gnn.pyg.forward.parameters import (
     why_kinds,
 )
 from freshet.gnn.pyg.forward.places import name_of
-from freshet.gnn.pyg.forward.reading import Reader
+from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.forward.sampled import LAYER_NAMES, SampledLayers, ends_the_list
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
@@ -43,37 +44,6 @@ from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import TAKEN, why_not_part
 from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
-
-
-class Asked(NamedTuple):
-    """The exported result of a module: that of this method, and of several results the one of this place or name.
-
-    edge_features: whether convs that nobody calls get attributes of edges that they may do without.
-    """
-
-    method: str = "forward"
-    output: int | str | None = None
-    edge_features: bool = False
-
-    def of(self, module: Module, result: Any) -> Any:
-        """The result that is asked for.
-
-        Raises: ExportError where there is none.
-        """
-        if self.output is None:
-            return result
-        what = f"{type(module).__name__}.{self.method}"
-        if not isinstance(result, tuple | list | dict):
-            refuse(f"output={self.output!r}: {what} returns one thing, not several; leave output out")
-        try:
-            return result[self.output]  # type: ignore[index]
-        except (IndexError, KeyError, TypeError):
-            names = list(result) if isinstance(result, dict) else range(len(result))
-            msg = f"output={self.output!r}: {what} returns {', '.join(map(repr, names))}; output names one of these"
-            raise ExportError(msg) from None
-
-
-FORWARD = Asked()
 
 
 def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
@@ -322,7 +292,8 @@ def _read(
     for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    return Reader(ops, graph, given, root, name, rows, opens, Samples(given, shapes)).results()
+    samples = Samples(given, shapes)
+    return RecordingReader(ops, graph, given, root, name, rows, opens, samples, recorded=asked.recorded).results()
 
 
 def _several(module: Module, asked: Asked, results: Any) -> str:

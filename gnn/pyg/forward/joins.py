@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torch.nn import Module
+
 from freshet.gnn.declarations import Layer
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import Operations
@@ -54,6 +56,31 @@ def joined_rows(
     if len(rows) == 2 and label in _ARITHMETIC:
         return ops.join(name, _ARITHMETIC[label], rows)
     raise ExportError(several_rows(where, label, rows))
+
+
+class JumpsInOrder(Module):
+    """A module that is called with a list of rows, such as JumpingKnowledge("lstm"), as a function of them."""
+
+    def __init__(self, module: Module) -> None:
+        """Take the module."""
+        super().__init__()
+        self.module = module
+
+    def forward(self, **rows: Any) -> Any:
+        """Return what it makes of rows0, rows1 and so on."""
+        return self.module(list(rows.values()))
+
+
+def jumped(ops: Operations, where: str, name: str, module: Any, rows: list[str]) -> str:
+    """Note jumping knowledge, which makes one row of several; returns its name.
+
+    Raises: ExportError for a mode that is none of PyG's.
+    """
+    if module.mode in ("cat", "max"):
+        return ops.join(name, module.mode, rows)
+    if module.mode == "lstm":
+        return ops.function(name, JumpsInOrder(module), rows)
+    refuse(f"{where}: jumping knowledge with {module.mode!r} is not supported; expected 'cat', 'max' or 'lstm'")
 
 
 def reduced(ops: Operations, where: str, name: str, label: str, stack: Stack, dim: Any) -> str:

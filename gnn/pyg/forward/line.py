@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from torch.nn import Module
+
 from freshet.gnn.declarations import Identity
 from freshet.gnn.pyg.forward.in_place import gives_its_input, module_writes, overwritten
-from freshet.gnn.pyg.steps import Hop, Step
+from freshet.gnn.pyg.steps import Hop, RowsFunction, Step
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep, Operation
 from freshet.gnn.rows.layer import Layer
 
@@ -31,7 +33,7 @@ class LineOp(NamedTuple):
     def gives_its_input(self) -> bool:
         """True if its rows are those that it reads, in the same memory."""
         op = None if self.step is None else self.step.op
-        if op is None or isinstance(op, Hop):
+        if op is None or isinstance(op, Hop | RowsFunction):
             return False
         return isinstance(op, Identity) if isinstance(op, Layer) else gives_its_input(op)
 
@@ -54,6 +56,10 @@ class Operations:
         """Note that rows of several operations become one; returns its name."""
         return self._named(name, LineOp(tuple(rows), None, operation))
 
+    def function(self, name: str, module: Module, rows: Sequence[str]) -> str:
+        """Note a function of these rows that is read as it runs; returns the name of what it makes."""
+        return self._called(Step(name, RowsFunction(module, tuple(rows))), rows)
+
     def _called(self, step: Step, rows: Sequence[str]) -> str:
         """Note a conv that is called with these rows; returns the name of what it makes."""
         return self._named(step.name, LineOp(tuple(rows), step))
@@ -74,11 +80,14 @@ class Operations:
             name, number = f"{wanted}:{number}", number + 1
         return name
 
-    def steps(self, result: str) -> Iterator[Step]:
-        """Return the steps in a line that ends with the rows of that name."""
-        readers, places = self.refuse_overwritten([result]), enumerate((INPUT, *self._ops))
-        kept = {name for number, name in places if any(reader != number for reader in readers[name])}
-        return in_line(INPUT, self._ops.items(), result, kept)
+    def steps(self, result: str, start: str | None = INPUT) -> Iterator[Step]:
+        """Return the steps in a line that ends with the rows of that name.
+
+        It begins with those of `start`; None where all of its inputs are kept before it.
+        """
+        readers, places = self.refuse_overwritten([result]), enumerate((start, *self._ops))
+        kept = {name for number, name in places if name and any(reader != number for reader in readers[name])}
+        return in_line(start, self._ops.items(), result, kept)
 
     def refuse_overwritten(self, results: Sequence[str]) -> dict[str, list[int]]:
         """Return where which rows are read, as numbers of operations; these results by one past the last.
@@ -114,6 +123,9 @@ def in_line(
         if op.step is None:
             of = tuple(CURRENT if one == current else one for one in op.reads)
             yield Step(name, Join(operation=op.operation, of=of))
+        elif isinstance(op.step.op, RowsFunction):
+            of = tuple(CURRENT if one == current else one for one in op.reads)
+            yield op.step._replace(op=op.step.op._replace(of=of))
         else:
             if op.reads[0] != current:
                 yield _recall(op.reads[0])

@@ -13,10 +13,11 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
+from freshet.gnn.pyg.forward.joins import jumped
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
-from freshet.gnn.pyg.refusals import LSTM_JUMPS, TYPED, several_rows, why_not_module
+from freshet.gnn.pyg.refusals import TYPED, several_rows, why_not_module
 from freshet.gnn.pyg.steps import (
     ConvCall,
     Step,
@@ -28,7 +29,6 @@ from freshet.gnn.pyg.steps import (
     written_class,
 )
 from freshet.gnn.rows.functions import Normalize, Scale
-from freshet.gnn.rows.jumps import Operation
 
 _SEQUENTIALS = {"torch.nn.Sequential", "torch_geometric.nn.conv.gen_conv.MLP"}
 Other = Callable[[str, Any, str], str]
@@ -90,7 +90,7 @@ def opened_with(
     """
     kind = class_name(module)
     if kind == "torch_geometric.nn.JumpingKnowledge":
-        return ops.join(name, jumping_knowledge(where, module.mode), rows)
+        return jumped(ops, where, name, module, list(rows))
     if kind == "torch_geometric.nn.MessageNorm" and len(rows) == 2:
         return _message_norm(ops, name, module, *rows)
     hops = opened_hops(ops, name, module, list(rows), edge_weights=edge_weights)
@@ -100,16 +100,6 @@ def opened_with(
     if hint is not None:
         refuse(f"{where}: {kind} {hint}")
     raise ExportError(several_rows(where, kind, list(rows)))
-
-
-def jumping_knowledge(where: str, mode: Any) -> Operation:
-    """Return how jumping knowledge makes one row of several.
-
-    Raises: ExportError for the LSTM.
-    """
-    if mode in ("cat", "max"):
-        return mode
-    refuse(f"{where}: jumping knowledge with {mode!r} {LSTM_JUMPS}")
 
 
 def _mlp(ops: Operations, name: str, module: Any, rows: str) -> str:
@@ -143,7 +133,7 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
     if module.jk_mode not in (None, "last"):
         if class_name(module.jk) != "torch_geometric.nn.JumpingKnowledge" or module.jk.mode != module.jk_mode:
             refuse(f"{where}: its jk is {module.jk}, expected JumpingKnowledge({module.jk_mode!r})")
-        rows = ops.join(f"{name}.jk".removeprefix("."), jumping_knowledge(where, module.jk_mode), made)
+        rows = jumped(ops, where, f"{name}.jk".removeprefix("."), module.jk, made)
     if hasattr(module, "lin"):
         rows = opened(ops, f"{name}.lin", module.lin, rows, edge_weights=False)
     return rows

@@ -6,8 +6,10 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from freshet.gnn.pyg.functions import known_name
@@ -17,15 +19,37 @@ _MADE_BY_PYG = re.compile(r"_(propagate|edge_updater)(_\w+)?\.py$")  # a conv's 
 _LIBRARIES = ("torch", "torch_geometric", "freshet", "importlib", "inspect", "contextlib")
 
 
+RUNS_AGAIN = set[CodeType]()
+"""Code of this package that runs operations of the user's forward again, and passes for the user's."""
+
+
 def is_library(frame: FrameType) -> bool:
     """Return whether a frame runs code of torch, PyG or this package."""
+    if frame.f_code in RUNS_AGAIN:
+        return False
     module = str(frame.f_globals.get("__name__", ""))
     return module.split(".")[0] in _LIBRARIES or _MADE_BY_PYG.search(frame.f_code.co_filename) is not None
 
 
 def place_here() -> str:
-    """Return the place of the innermost frame that calls and is no library's, as FILE:LINE; empty if none."""
-    return where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))[0]
+    """Return the place of the innermost frame that calls and is no library's, as FILE:LINE; empty if none.
+
+    Inside `standing_at` that of the operation which is run again.
+    """
+    return _AT.get() or where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))[0]
+
+
+_AT: ContextVar[str] = ContextVar("place of the operation that is run again", default="")
+
+
+@contextmanager
+def standing_at(place: str) -> Iterator[None]:
+    """Run an operation of a traced forward that stands at that place."""
+    before = _AT.set(place)
+    try:
+        yield
+    finally:
+        _AT.reset(before)
 
 
 def blamed(error: BaseException) -> tuple[str, str]:

@@ -78,11 +78,16 @@ class Reader:
             if node.op != "placeholder" and node not in self._rows and not self._is_constant(node):
                 self._read(node)
         result = node.args[0]
+        for one in node.all_input_nodes:
+            self._settle(one)
         listed = list(result) if isinstance(result, tuple | list) else [result]
         if not all(hasattr(one, "all_input_nodes") and one in self._rows for one in listed):
             several = ": several things" if isinstance(result, tuple | list | dict) else ""
             refuse(f"{self._prefix or 'the module'} returns something other than the rows of a layer{several}. {TAKEN}")
         return [self._rows[one] for one in listed]
+
+    def _settle(self, node: Any) -> None:
+        """Have what a node gives be rows, where it is not yet."""
 
     def _read(self, node: Any) -> None:
         read = list(nodes_in((node.args, node.kwargs)))

@@ -94,6 +94,10 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
+    def is_size(self, node: Any) -> bool:
+        """Return whether a node is a size of the graph, or several."""
+        return isinstance(self._values.get(node), int | tuple)
+
     def is_number(self, node: Any) -> bool:
         """Return whether a node is a size of the graph."""
         return isinstance(self._values.get(node), int)

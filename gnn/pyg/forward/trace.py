@@ -13,7 +13,8 @@ from torch_geometric.nn import LightGCN, MessagePassing, Sequential
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.fx import FORWARD, Asked, called, trace_forward, traced_function
+from freshet.gnn.pyg.forward.asked import FORWARD, Asked
+from freshet.gnn.pyg.forward.fx import called, trace_forward, traced_function
 from freshet.gnn.pyg.forward.hops import light_gcn
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened, opened_with

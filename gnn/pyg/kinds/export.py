@@ -12,7 +12,7 @@ from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
-from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.parameters import encoder_hint, made_with_bases
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy

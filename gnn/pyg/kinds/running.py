@@ -12,7 +12,7 @@ import torch
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import blamed
 from freshet.gnn.pyg.kinds.building import KindHead

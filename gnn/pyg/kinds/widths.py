@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from freshet.gnn.declarations import Conv
 from freshet.gnn.model import explain
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
-from freshet.gnn.pyg.layers import convert, first_width
+from freshet.gnn.pyg.layers import convert
 from freshet.gnn.pyg.own.conv import end_widths, relation_conv_of, written_relation
 from freshet.gnn.pyg.steps import Converted, Hop, Step, check_conv, class_name, is_read, reads_targets, written_class
 from freshet.gnn.rows.layer import Layer

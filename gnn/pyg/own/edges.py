@@ -280,7 +280,9 @@ def _over_columns(layer: Layer) -> Note:
         tensor, noted = tracked(rec, call)
         if noted.axis == call.args[1] % tensor.dim():
             call.refuse(f"{call.name} over dim={call.args[1]} reads all vertices or edges at once")
-        if tensor.dim() != 2:
+        # over dimensions that are all of a row, as weights of one head; else functions of the numbers
+        whole = noted.value.over == "vertices" and tensor.shape[call.args[1]] == noted.value.width
+        if tensor.dim() != 2 and not whole:
             return rec.taken_apart(call)
         return noted.then("layer", call.place, layer=layer)
 

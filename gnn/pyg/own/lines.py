@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,28 @@ from freshet.gnn.pyg.own.program import ProgramMaker
 from freshet.gnn.pyg.own.simplify import Hoisted, behind_sum, clamped, ends_of, gathers, hop_of, normalized, weighed
 from freshet.gnn.pyg.own.values import LOOPS, Value, all_of, take
 from freshet.gnn.pyg.steps import Hop, Step
-from freshet.gnn.rows.functions import Affine
-from freshet.gnn.rows.jumps import Join, Keep, Operation
+from freshet.gnn.rows.functions import Affine, Exponential, Logarithm, Power, SquareRoot
+from freshet.gnn.rows.jumps import CURRENT, Join, Operation
+from freshet.gnn.rows.layer import Layer
 
+_FUNCTIONS: dict[str, Callable[[Value], Layer]] = {
+    "exp": lambda value: Exponential(),
+    "log": lambda value: Logarithm(),
+    "sqrt": lambda value: SquareRoot(),
+    "power": lambda value: Power(exponent=float(value.arrays["exponent"][0])),
+}
 _JOINS: dict[str, Operation] = {"add": "sum", "mul": "product", "div": "quotient", "max": "max", "min": "min"}
 
 
-def steps_of(name: str, result: Value) -> list[Step]:
-    """Return the steps of a conv whose rows are this value.
+def steps_of(name: str, result: Value, *, begins: bool = True) -> list[Step]:
+    """Return the steps of a conv, or a function of rows, whose rows are this value.
+
+    `begins`: whether nothing before it says how wide the rows are that it reads.
 
     Raises: ExportError naming the place of what no layer does.
     """
     steps = list(_Lines(name, result).steps())
-    return [_renamed(step, f"{name}.{INPUT}") for step in [*_of_width(name, result, steps), *steps]]
+    return [*(_of_width(name, result, steps) if begins else []), *steps]
 
 
 def _of_width(name: str, result: Value, steps: list[Step]) -> list[Step]:
@@ -42,26 +51,21 @@ def _of_width(name: str, result: Value, steps: list[Step]) -> list[Step]:
     return []
 
 
-def _renamed(step: Step, name: str) -> Step:
-    """Keep the rows of the conv's input under a name of its own: what is around it may have kept others as those."""
-    if isinstance(step.op, Keep) and step.op.name == INPUT:
-        return step._replace(op=Keep(name=name))
-    if isinstance(step.op, Join) and INPUT in step.op.of:
-        return step._replace(op=step.op.model_copy(update={"of": tuple(name if n == INPUT else n for n in step.op.of)}))
-    return step
-
-
 class _Lines:
     """The operations of a conv on rows of vertices, as far as they are noted."""
 
     def __init__(self, name: str, result: Value) -> None:
         self._name, self._result = name, result
-        self._ops, self._names = Operations(), dict[Value, str]()
+        # its first rows have a name of their own: what is around it may have kept others as those
+        own = {"": f"{name}.{INPUT}", CURRENT: f"{name}.{INPUT}"}
+        self._names = {one: own.get(one.name, one.name) for one in all_of(result) if one.op == "rows"}
+        self._start = next((self._names[one] for one in self._names if one.name in own), None)
+        self._ops = Operations(tuple(self._names.values()))
         self._hoisted = Hoisted()
         self._aggregates = [one for one in all_of(result) if one.op == "aggregate"]
 
     def steps(self) -> Iterator[Step]:
-        return self._ops.steps(self._rows(self._result))
+        return self._ops.steps(self._rows(self._result), self._start)
 
     def _rows(self, value: Value) -> str:
         if value not in self._names:
@@ -69,8 +73,6 @@ class _Lines:
         return self._names[value]
 
     def _made(self, value: Value) -> str:
-        if value.op == "rows":
-            return INPUT
         if value.op == "aggregate":
             return self._aggregate(value)
         if value.op == "take":
@@ -81,6 +83,8 @@ class _Lines:
             return self._layer(self._rows(value.of[0]), (value.layer, dict(value.arrays)), value.place)
         if (found := clamped(value) or normalized(value)) is not None:
             return self._layer(self._rows(found[0]), (found[1], {}), value.place)
+        if value.op in _FUNCTIONS:
+            return self._layer(self._rows(value.of[0]), (_FUNCTIONS[value.op](value), {}), value.place)
         if value.op == "abs":
             rows = self._rows(value.of[0])
             return self._join(

@@ -205,6 +205,13 @@ class Recorder(TorchDispatchMode):
             made = parts(*call.args, **call.options)
         return [self.find(one) for one in made] if isinstance(made, list | tuple) else self.find(made)
 
+    def note_product(self, call: Operation) -> None:
+        """Note a product of rows of several dimensions and constants, as one matrix that each row is multiplied by.
+
+        Raises: ExportError where it reads more than one vertex or edge.
+        """
+        self.note_all(call.result, self._notes["mm"](self, call))
+
     def _overwrite(self, call: Operation) -> None:
         """Forget all that other tensors showed of memory that is written over."""
         written = _memory(call.result)

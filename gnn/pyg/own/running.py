@@ -15,6 +15,7 @@ import torch
 from torch.nn import Module
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
 from torch_geometric import utils
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv import gcn_conv
 
 from freshet.gnn.pyg.errors import ExportError, refuse
@@ -48,6 +49,7 @@ def read(step: Step, given: ConvCall, widths: ConvWidths) -> Value:
     """
     conv: Any = step.op
     taken = {n for one in (*conv.parameters(), *conv.buffers()) for n in one.shape} | set(widths)
+    taken |= {width for _, width in given.joined}
     sizes = [one for one in _SIZES if not any(n and n % size == 0 for n in taken for size in one)][:2]
     counts = _counted(given, widths, clone_of(step.op))
 
@@ -101,6 +103,11 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
     """
     vertices, edges, sources = size
     random = torch.Generator().manual_seed(seed)
+    if given.joined:
+        return {
+            f"rows{i}": (torch.randn(vertices, width, generator=random), Value("rows", width, "vertices", name=name), 0)
+            for i, (name, width) in enumerate(given.joined)
+        }
     if widths.target:
         pairs = torch.randperm(sources * vertices, generator=random)[:edges]
         edge_index = torch.stack([pairs // vertices, pairs % vertices])
@@ -126,6 +133,8 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
 def _arguments(given: ConvCall, inputs: Mapping[str, tuple[torch.Tensor, Value, int]]) -> dict[str, Any]:
     """Return what a conv is called with."""
     found: dict[str, Any] = {name: tensor for name, (tensor, _, _) in inputs.items()} | dict(given.constants)
+    if given.joined:
+        return found
     targets = found.pop(_TARGETS, found[given.rows])
     return found | ({given.rows: (found[given.rows], targets)} if given.pair else {})
 
@@ -246,7 +255,8 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     rows = recorder.sizes["vertices"]
     if other and noted is None and isinstance(made, torch.Tensor) and made.dim() == 2 and len(made) == rows:
         return recorder.shared(Operation("return", None, (made,), {}, made, ""), made, 0)  # type: ignore[arg-type]
-    if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() != 2:
+    dims = (2,) if isinstance(clone, MessagePassing) else (1, 2)  # a function of rows may give numbers
+    if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() not in dims:
         shape = f"a tensor of {made.dim()} dimensions" if isinstance(made, torch.Tensor) else type(made).__name__
         msg = f"{step.name}: {type(clone).__name__} returns {shape}, expected the rows of the vertices, (n, width)"
         branches = recorded.supposed.guards

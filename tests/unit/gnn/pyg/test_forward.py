@@ -161,8 +161,8 @@ def pools(s: Any, x: Any, edge_index: Any, batch: Any = None) -> Any:
     return pyg.global_mean_pool(s.conv(x, edge_index), batch)
 
 
-def recurs(s: Any, x: Any, edge_index: Any) -> Any:
-    return s.gru(s.conv(x, edge_index)[None])[0][0]
+def recurs_over_vertices(s: Any, x: Any, edge_index: Any) -> Any:
+    return s.gru(s.conv(x, edge_index)[:, None])[0][:, 0]
 
 
 def calls_a_list(s: Any, x: Any, edge_index: Any) -> Any:
@@ -174,7 +174,7 @@ def test_a_refusal_names_what_cannot_be_taken_at_all(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=says):
         export_model(module(pools), tmp_path / "M")
     with pytest.raises(ExportError, match=r"Besides, gru: GRU is not supported: Freshet's rows have no history"):
-        export_model(module(recurs, gru=nn.GRU(4, 4)), tmp_path / "M")
+        export_model(module(recurs_over_vertices, gru=nn.GRU(4, 4)), tmp_path / "M")
     with pytest.raises(ExportError, match=r"^LINKX is not supported: it has weights for each vertex"):
         export_model(pyg.LINKX(5, 4, 8, 3, 1), tmp_path / "M")
     with pytest.raises(ExportError, match="function mean is not supported") as refused:

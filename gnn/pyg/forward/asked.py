@@ -1,0 +1,42 @@
+"""Which result of a module is exported, and how its forward is read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch.nn import Module
+
+from freshet.gnn.pyg.errors import ExportError, refuse
+
+
+class Asked(NamedTuple):
+    """The exported result of a module: that of this method, and of several results the one of this place or name.
+
+    edge_features: whether convs that nobody calls get attributes of edges that they may do without. recorded: whether
+    what stands between convs is read as it runs.
+    """
+
+    method: str = "forward"
+    output: int | str | None = None
+    edge_features: bool = False
+    recorded: bool = False
+
+    def of(self, module: Module, result: Any) -> Any:
+        """The result that is asked for.
+
+        Raises: ExportError where there is none.
+        """
+        if self.output is None:
+            return result
+        what = f"{type(module).__name__}.{self.method}"
+        if not isinstance(result, tuple | list | dict):
+            refuse(f"output={self.output!r}: {what} returns one thing, not several; leave output out")
+        try:
+            return result[self.output]  # type: ignore[index]
+        except (IndexError, KeyError, TypeError):
+            names = list(result) if isinstance(result, dict) else range(len(result))
+            msg = f"output={self.output!r}: {what} returns {', '.join(map(repr, names))}; output names one of these"
+            raise ExportError(msg) from None
+
+
+FORWARD = Asked()
