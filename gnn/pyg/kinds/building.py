@@ -153,7 +153,7 @@ class _Builder:
             stored = self._kinds.stored[kind]
             name, width, kept = self._kinds.names[kind], self._widths.get(kind), self._kept[kind]
             prefix = f"layers.{index}.layers.{stored}"
-            layers, weights = convert_chain(steps, width, prefix)
+            layers, weights = convert_chain(steps, width, prefix, kept)
             if not layers:
                 continue
             try:

@@ -29,7 +29,7 @@ def distinct(ops: KindsOperations, results: list[str]) -> tuple[dict[str, Made],
         op = _renamed(op, same)
         if isinstance(op, OnRows) and _does_nothing(op.step):
             same[name] = op.rows
-        elif isinstance(op, JoinedRows) and len(op.rows) == 1 and op.operation != "softmax":
+        elif isinstance(op, JoinedRows) and len(op.rows) == 1 and op.operation not in ("softmax", "function"):
             same[name] = op.rows[0]
         else:
             same[name] = first.setdefault(_key(op), name)
@@ -49,7 +49,7 @@ def _renamed(op: Made, same: dict[str, str]) -> Made:
 
 def _key(op: Made) -> Any:
     if isinstance(op, JoinedRows):
-        return op
+        return op if op.step is None else (op.rows, id(op.step.op.module))  # type: ignore[union-attr]
     identity = (_identity(op.step), op.step.edge_weights, op.step.attributes, str(op.step.given))
     return (*op[:-1], *identity)
 
@@ -109,6 +109,8 @@ class _Grouper:
         for name, op in self._made.items():
             if isinstance(op, OnRows):
                 rows[name] = op
+            elif isinstance(op, JoinedRows) and op.step is not None:
+                rows[name] = op
             elif isinstance(op, JoinedRows) and name not in self._inside:
                 self._add_up(name, op, groups, rows)
         taken = {conv for group in groups.values() for conv in group.convs}
@@ -123,7 +125,7 @@ class _Grouper:
         """Joins that only a join of the same operation reads."""
         found = set[str]()
         for op in self._made.values():
-            if isinstance(op, JoinedRows):
+            if isinstance(op, JoinedRows) and op.step is None:
                 inner = {one: self._made.get(one) for one in op.rows if self._readers[one] == 1}
                 found |= {
                     one for one, of in inner.items() if isinstance(of, JoinedRows) and of.operation == op.operation
@@ -367,5 +369,8 @@ def _reads(op: OnRows | JoinedRows | ConvGroup) -> list[str]:
 def _line_op(op: OnRows | JoinedRows) -> LineOp:
     if isinstance(op, OnRows):
         return LineOp((op.rows,), op.step)
+    if op.step is not None:
+        return LineOp(op.rows, op.step)
     assert op.operation != "softmax"  # which convs alone are put together by
+    assert op.operation != "function"
     return LineOp(op.rows, None, op.operation)

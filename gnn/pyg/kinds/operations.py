@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from torch.nn import Module
+
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.kinds.metadata import Metadata
-from freshet.gnn.pyg.steps import Step
+from freshet.gnn.pyg.steps import RowsFunction, Step
 from freshet.gnn.rows.jumps import Operation
 
 
@@ -29,10 +31,14 @@ class OnRows(NamedTuple):
 
 
 class JoinedRows(NamedTuple):
-    """Rows of several operations that become one row; of convs also by one softmax over the in-edges of all."""
+    """Rows of several operations that become one row; of convs also by one softmax over the in-edges of all.
 
-    operation: Operation | Literal["softmax"]
+    step: the function that makes it, where that is read as it runs.
+    """
+
+    operation: Operation | Literal["softmax", "function"]
     rows: tuple[str, ...]
+    step: Step | None = None
 
 
 Made = OnRelation | OnRows | JoinedRows
@@ -78,12 +84,30 @@ class KindsOperations(Operations):
 
         Raises: ExportError for rows of several kinds.
         """
-        kinds = {self.kind[one]: one for one in rows}
+        kind = self._one_kind(name, rows)
+        name = super().join(name, operation, rows)
+        return self._note(name, JoinedRows(operation, tuple(rows)), kind)
+
+    def function(self, name: str, module: Module, rows: Sequence[str]) -> str:
+        """Note a function of rows of one kind that is read as it runs; returns the name of what it makes.
+
+        Raises: ExportError for rows of several kinds.
+        """
+        kind = self._one_kind(name, rows)
+        name = super().function(name, module, rows)
+        step = Step(name, RowsFunction(module, tuple(rows)))
+        return self._note(name, JoinedRows("function", tuple(rows), step), kind)
+
+    def _one_kind(self, name: str, rows: Sequence[str]) -> int:
+        """Return the kind that rows have in common.
+
+        Raises: ExportError where they are of several.
+        """
+        kinds = list(dict.fromkeys(self.kind[one] for one in rows))
         if len(kinds) > 1:
             named = " and ".join(repr(self._kinds.names[k]) for k in kinds)
             refuse(f"{name}: rows of {named} are put together, and each row is of a vertex of its own")
-        name = super().join(name, operation, rows)
-        return self._note(name, JoinedRows(operation, tuple(rows)), *kinds)
+        return kinds[0]
 
     def attended(self, name: str, convs: Sequence[str]) -> str:
         """Note that one softmax weighs the in-edges of several convs of attention; returns its rows' name."""

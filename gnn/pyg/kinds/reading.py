@@ -12,12 +12,12 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.fx import Asked
+from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.hops import is_of_hops
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
-from freshet.gnn.pyg.forward.reading import Reader
+from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.typed import (
@@ -75,12 +75,12 @@ def read(
     unread = KindsOperations(kinds)
     if any(map(_is_dead, graph.nodes)):
         with suppress(ExportError):
-            KindsReader(unread, graph, root, given, kinds, frozen, ids).results()
+            KindsReader(unread, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
     for node in reversed(list(graph.nodes)):
         if _is_dead(node):
             graph.erase_node(node)
     ops = KindsOperations(kinds)
-    results = KindsReader(ops, graph, root, given, kinds, frozen, ids).results()
+    results = KindsReader(ops, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
     _refuse_misnamed(name, ops, kinds, dict(zip(listed, results, strict=True)))
     ops.settle(results)
     if frozen is not None:
@@ -132,7 +132,7 @@ def _refuse_misnamed(name: str, ops: KindsOperations, kinds: Metadata, results: 
             refuse(f"{name} returns rows of kind {kind!r} as {key!r}: return them as {kind!r}, or say output={key!r}")
 
 
-class KindsReader(Reader):
+class KindsReader(RecordingReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
     _ops: KindsOperations
@@ -146,12 +146,15 @@ class KindsReader(Reader):
         kinds: Metadata,
         frozen: Statistics | None = None,
         ids: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        recorded: bool = False,
     ) -> None:
         """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are.
 
-        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
+        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`. `recorded`: see `Asked`.
         """
-        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, Samples(given))
+        samples = Samples(given)
+        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, recorded=recorded)
         self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
         self._ids = ids or {}
@@ -166,6 +169,8 @@ class KindsReader(Reader):
 
     def _read(self, node: Any) -> None:
         op = self._submodule(node)
+        if op is not None and (is_hgt(op) or is_han(op) or may_read_numbers(op)):
+            self._settle_read(node)
         if op is not None and (is_hgt(op) or is_han(op)):
             self._dicts[node] = self._by_dicts(node, op)
         elif label_of(node) == "getitem" and node.args[0] in self._dicts:
