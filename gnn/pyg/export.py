@@ -197,8 +197,8 @@ def _recorded_where_needed(
         place, _, what = str(error).partition(": ")
         first, listed, rest = str(refusal).partition("; supported are ")
         if place in first and (listed or first.startswith(what.split(" ")[0])):  # of the same operation
-            _, more, hint = rest.partition(". ")
-            raise (ExportError(f"{first}: {what}{more}{hint}") if listed else refusal) from None
+            hint = "".join(rest.partition(". ")[1:])
+            raise (ExportError(f"{first}: {what}{hint}") if listed else refusal) from None
         msg = f"{refusal}. Besides, {error}"
         raise ExportError(msg) from None
 

@@ -1,4 +1,4 @@
-"""Which result of a module is exported, and how its forward is read."""
+"""The result of a module that is exported, and how its forward is read."""
 
 from __future__ import annotations
 
