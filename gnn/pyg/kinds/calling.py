@@ -63,8 +63,8 @@ class ModuleCall(NamedTuple):
             options = {name: values[0] for name, values in every if name is not None}
         elif self.types is not None:
             x, edges, options = given.rows[0], given.edges[0], {self.types: given.types}
-            options |= {} if self.ids is None else {self.ids: given.ids[0]}
-            options |= {} if self.attributes is None else {self.attributes: given.attributes[0]}
+            every = ((self.weights, given.weights), (self.attributes, given.attributes), (self.ids, given.ids))
+            options |= {name: values[0] for name, values in every if name is not None}
         else:
             x = dict(zip(kinds.names, given.rows, strict=True))
             edges, weights, attributes = (dict(zip(kinds.relations, values, strict=True)) for values in given[1:4])
@@ -150,8 +150,10 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
         reads = _may_read_attributes(module)  # to_hetero of PyG's GAT hands on attributes that no conv of it reads
         weights = _named(rest, _WEIGHTS)
         attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
-    elif any(map(reads_attributes_of_types, module.modules())):
-        attributes = _named(rest, _ATTRIBUTES)
+    else:
+        reads = any(map(reads_attributes_of_types, module.modules()))
+        weights = _named([p for p in rest if p.default is p.empty], _WEIGHTS)
+        attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
     ids = _named(rest, _IDS)
     told = tuple(p.name for p in rest if p.name in OF_SAMPLES and p.default is p.empty)
     _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids, *told)])

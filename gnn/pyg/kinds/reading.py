@@ -318,6 +318,11 @@ class KindsReader(RecordingReader):
 
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
         place, name = self._place(node), self._name(node)
+        if any(map(self._samples.is_types, others.values())):
+            msg = (
+                f"{place}: {class_name(op)} reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv "
+            )
+            raise ExportError(msg + "(with edge_dim beside attributes), or a HeteroConv of a conv for each type")
         if self._typed:
             refuse(
                 f"{place}: {type(op).__name__} reads edges of all types alike, which is not supported beside types yet"
@@ -362,7 +367,11 @@ class KindsReader(RecordingReader):
         if not self._typed:
             msg = f"{place}: {class_name(op)} reads the types of edges: call it from forward(x, edge_index, edge_type)"
             raise ExportError(msg)
-        attributed = len(values) == 3 and self._samples.is_attributes(values[2]) and reads_attributes_of_types(op)
+        attributed = len(values) == 3 and self._samples.is_attributes(values[2])
+        if attributed and not reads_attributes_of_types(op):
+            refuse(
+                f"{place}: {class_name(op)} is given attributes of edges, and reads none (no edge_dim): leave them out"
+            )
         if (
             len(values) != 2 + attributed
             or not self._samples.is_edges(values[0])

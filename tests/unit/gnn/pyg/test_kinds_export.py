@@ -315,6 +315,26 @@ def test_rgcn(form: str, tmp_path: Path) -> None:
     assert model.out == [""]
 
 
+class AttributesFirst(of.TypedAttributes):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any, edge_type: Any) -> Any:
+        return super().forward(x, edge_index, edge_type, edge_attr)
+
+
+class Unread(of.Typed):
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, edge_attr: Any, edge_weight: Any) -> Any:  # type: ignore[override]
+        return super().forward(x, edge_index, edge_type)
+
+
+def test_types_and_attributes_have_any_order_and_need_not_be_read(tmp_path: Path) -> None:
+    first = of.TypedAttributes(pyg.RGATConv(4, 4, 3, edge_dim=2), pyg.RGCNConv(4, 4, 3))
+    other = AttributesFirst(first.first, first.second)
+    models = [export_model(one, tmp_path / f"{i}") for i, one in enumerate((first, other))]
+    assert models[0].sha256() == models[1].sha256()
+    plain = of.Typed(pyg.RGCNConv(4, 4, 3), first.second)
+    models = [export_model(one, tmp_path / f"u{i}") for i, one in enumerate((plain, Unread(plain.first, plain.second)))]
+    assert models[0].sha256() == models[1].sha256()
+
+
 def test_relations_within_one_kind(tmp_path: Path) -> None:
     module = pyg.HeteroConv({("p", "a", "p"): pyg.SAGEConv(4, 4), ("p", "b", "p"): pyg.GATConv(4, 4)})
     export_model(module, tmp_path)

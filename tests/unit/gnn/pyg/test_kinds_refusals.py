@@ -48,6 +48,20 @@ class Given(nn.Module):
         return self.function(self.conv, pair, edge_index_dict, edge_weight_dict, edge_attr_dict)
 
 
+class OnTypes(pyg.MessagePassing):
+    """A conv of one's own that reads types and attributes of edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.by_type = nn.Linear(2, 4), nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, edge_attr: Any) -> Any:
+        return self.propagate(edge_index, x=x, edge_type=edge_type, edge_attr=edge_attr)
+
+    def message(self, x_j: Any, edge_type: Any, edge_attr: Any) -> Any:
+        return x_j * self.by_type[edge_type] + self.lin(edge_attr)
+
+
 class Alike(nn.Module):
     """A conv on all edges beside one that reads types."""
 
@@ -176,7 +190,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "attributes without edge_dim": (
         lambda: of.TypedAttributes(pyg.RGATConv(4, 4, 3), pyg.RGATConv(4, 4, 3)),
-        "forward needs edge_attr, expected",
+        r"first \(.*\): torch_geometric.nn.RGATConv is given attributes of edges, and reads none \(no edge_dim\)",
+    ),
+    "a conv of one's own on types": (
+        lambda: of.TypedAttributes(OnTypes(), pyg.RGCNConv(4, 4, 3)),
+        r"first \(.*\): .*OnTypes reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv",
     ),
     "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
     "han": (
