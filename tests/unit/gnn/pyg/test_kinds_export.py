@@ -98,10 +98,28 @@ FORMS: dict[str, Callable[[], Any]] = {
     "gcn without self-loops": lambda: by_degrees(pyg.GCNConv(-1, 4, add_self_loops=False, bias=False), "cat"),
     "gcn not scaled": lambda: by_degrees(pyg.GCNConv(-1, 4, normalize=False, aggr="max")),
     "hops": lambda: Layers([hetero(of.sage), by_degrees(pyg.LGConv())]),
+    "a sequence inside": lambda: InSequence(),
     "hgt": lambda: of.Hgt(6, 2, 2),
     "hgt that widens": lambda: of.Hgt(4, 3, 1),
     "hgt alone": lambda: pyg.HGTConv({"paper": 5, "author": 3}, 5, METADATA),
 }
+
+
+class InSequence(nn.Module):
+    """A Sequential that is called with dicts, and reads those of an earlier layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        steps = [
+            (hetero(of.sage), "x, edges -> first"),
+            (lambda x: {kind: rows.relu() for kind, rows in x.items()}, "first -> second"),
+            (hetero(of.sage), "second, edges -> third"),
+            (lambda x, y: {kind: torch.cat([x[kind], y[kind]], dim=1) for kind in y}, "first, third -> x"),
+        ]
+        self.convs, self.lin = pyg.Sequential("x, edges", steps), nn.LazyLinear(3)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return {kind: self.lin(x) for kind, x in self.convs(x_dict, edge_index_dict).items()}
 
 
 def by_degrees(conv: Any, aggr: str = "sum") -> Any:
