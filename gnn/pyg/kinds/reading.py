@@ -372,11 +372,8 @@ class KindsReader(RecordingReader):
             refuse(
                 f"{place}: {class_name(op)} is given attributes of edges, and reads none (no edge_dim): leave them out"
             )
-        if (
-            len(values) != 2 + attributed
-            or not self._samples.is_edges(values[0])
-            or not self._samples.is_types(values[1])
-        ):
+        known = len(values) == 2 + attributed and self._samples.is_types(values[1])
+        if not known or not self._samples.is_edges(values[0]):
             refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
         name, many, target, added = self._name(node), len(self._kinds.relations), rows, list[str]()
         if rows is None:
