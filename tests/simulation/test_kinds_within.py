@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
+from torch_geometric.nn.conv.gcn_conv import gcn_norm  # noqa: E402
 
 from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
@@ -61,6 +62,20 @@ class OfFirst(Within):
         return self.lin(conv(x.tanh(), x, edges) + other((x_dict["item"], x), edge_index_dict[BUYS]))
 
 
+class UnlearnedConv(pyg.MessagePassing):
+    """Two hops without anything that says how wide rows are."""
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        edge_index, norm = gcn_norm(edge_index, edge_weight, num_nodes=x.size(0), dtype=x.dtype)
+        for _ in range(2):
+            x = self.propagate(edge_index, x=x, norm=norm)
+        return x
+
+    def message(self, x_j: Any, norm: Any) -> Any:
+        return norm.view(-1, 1) * x_j
+
+
+GOES_ON = "x, edge_index -> x"
 REMOVED, ADDED, REMAINING = "remove_self_loops", "add_self_loops", "add_remaining_self_loops"
 CONVS: dict[str, tuple[Callable[[], Any], int]] = {
     "SGConv": (lambda: Weighted(pyg.SGConv(4, 3, K=2), 3), 2),
@@ -84,6 +99,17 @@ CONVS: dict[str, tuple[Callable[[], Any], int]] = {
     ),
     "degrees by hand": (lambda: Within(own.DegreeConv(4, 3, REMAINING), 3), 1),
     "a mean by hand": (lambda: Within(own.MeanByHandConv(4, 3), 3), 2),
+    "GatedGraphConv, which widens": (lambda: Within(pyg.GatedGraphConv(6, 2), 6), 2),
+    "AntiSymmetricConv": (lambda: Within(pyg.AntiSymmetricConv(4), 4), 1),
+    "a model of convs": (lambda: Weighted(pyg.GCN(4, 5, 2, 3), 3), 2),
+    "a layer with norm": (lambda: Within(pyg.DeepGCNLayer(pyg.SGConv(4, 4, 2), nn.LayerNorm(4), nn.ReLU()), 4), 2),
+    "a Sequential": (
+        lambda: Within(
+            pyg.Sequential("x, edge_index", [(pyg.GINConv(of.mlp(4, 4)), GOES_ON), (pyg.SAGEConv(4, 3), GOES_ON)]), 3
+        ),
+        2,
+    ),
+    "nothing learned": (lambda: Weighted(UnlearnedConv(), 4), 2),
     "hops of one's own": (lambda: Weighted(own.PageRankConv(4, 3), 3), 2),
 }  # fmt: skip
 

@@ -82,7 +82,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     with naming_weights(module):
         name = f"{type(module).__name__}.{asked.method}"
         by_ids = {kind: of for kind, of in ids.items() if kind not in features}
-        found = read(*graph_of(module, name, call, kinds), kinds, asked, frozen, by_ids)
+        found = read(*graph_of(module, name, call, kinds), kinds, asked, frozen, by_ids, features)
         ops = found.operations
         embeddings, heads = heads_of(module, ops, found.results, kinds, more.head)
         made, results = distinct(ops, embeddings)

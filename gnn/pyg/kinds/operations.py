@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from torch.nn import Module
@@ -47,12 +48,14 @@ Made = OnRelation | OnRows | JoinedRows
 class KindsOperations(Operations):
     """The operations of a forward in order, with the kind of the rows that each makes."""
 
-    def __init__(self, kinds: Metadata) -> None:
-        """Begin with the features of each kind alone."""
+    def __init__(self, kinds: Metadata, features: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Begin with the features of each kind alone; `features` are their widths by kind, where they are given."""
         self.inputs = [f"x of {name}" for name in kinds.names]
         self._rows = list(self.inputs)
         super().__init__(self._rows)
         self._kinds = kinds
+        self.widths = {f"x of {name}": width for name, width in features.items()}
+        """Widths of features by name, where they are given."""
         self.made: dict[str, Made] = {}
         self.kind = {name: k for k, name in enumerate(self.inputs)}
         self.tables: dict[str, Any] = {}

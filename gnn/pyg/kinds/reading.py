@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch.nn import Module
@@ -29,14 +30,15 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     reads_attributes_of_types,
     typed_convs,
 )
-from freshet.gnn.pyg.kinds.convs.within import opened_within
+from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, opened_within, relation_within
 from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
+from freshet.gnn.pyg.kinds.returned import listed, refuse_misnamed
 from freshet.gnn.pyg.kinds.widths import is_run_here
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
-from freshet.gnn.pyg.steps import ConvCall, Step, class_name, takes_attributes, written_class
+from freshet.gnn.pyg.steps import Step, class_name, takes_attributes, written_class
 
 
 class Read(NamedTuple):
@@ -58,10 +60,11 @@ def read(
     asked: Asked,
     frozen: Statistics | None = None,
     ids: Mapping[str, Sequence[Any]] | None = None,
+    features: Mapping[str, int] = MappingProxyType({}),
 ) -> Read:
     """Return the operations of a traced forward, and what it returns of them; `frozen` is what is so.
 
-    `ids`: those that were given by kind, of kinds whose features were not.
+    `ids`: those that were given by kind, of kinds whose features were not. `features`: the widths that were given.
 
     Raises: ExportError at the first operation that cannot be taken over, and for results that are no rows by kind.
     """
@@ -69,19 +72,19 @@ def read(
     refuse_overwritten(graph, root, "")
     output = next(node for node in graph.nodes if node.op == "output")
     returned = asked.of(root.inner, output.args[0])
-    listed = _listed(name, returned)
-    output.args = (list(listed.values()),)
+    returned_as = listed(name, returned)
+    output.args = (list(returned_as.values()),)
     _count_calls(graph)
-    unread = KindsOperations(kinds)
+    unread = KindsOperations(kinds, features)
     if any(map(_is_dead, graph.nodes)):
         with suppress(ExportError):
             KindsReader(unread, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
     for node in reversed(list(graph.nodes)):
         if _is_dead(node):
             graph.erase_node(node)
-    ops = KindsOperations(kinds)
+    ops = KindsOperations(kinds, features)
     results = KindsReader(ops, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
-    _refuse_misnamed(name, ops, kinds, dict(zip(listed, results, strict=True)))
+    refuse_misnamed(name, ops, kinds, dict(zip(returned_as, results, strict=True)))
     ops.settle(results)
     if frozen is not None:
         frozen.freeze(ops)
@@ -99,37 +102,6 @@ def _count_calls(graph: Any) -> None:
 
 def _is_dead(node: Any) -> bool:
     return not node.users and node.op not in ("output", "placeholder")
-
-
-def _listed(name: str, returned: Any) -> dict[str | None, Any]:
-    """The returned nodes by the kind that they are returned as; None for one without a name."""
-    if hasattr(returned, "all_input_nodes"):
-        return {None: returned}
-    if isinstance(returned, dict):
-        there = {key: value for key, value in returned.items() if value is not None}
-        if there and all(hasattr(one, "all_input_nodes") for one in there.values()):
-            return there
-    keys = (
-        list(returned)
-        if isinstance(returned, dict)
-        else list(range(len(returned) if isinstance(returned, tuple | list) else 0))
-    )
-    msg = f"{name} returns {type(returned).__name__}, expected rows of one kind, or a dict of rows by kind"
-    if keys:
-        shown = ", ".join(f"output={key!r}" for key in keys)
-        msg += f". Say which one is the embedding, as in export_model(module, folder, output=...): {shown}"
-    raise ExportError(msg)
-
-
-def _refuse_misnamed(name: str, ops: KindsOperations, kinds: Metadata, results: dict[str | None, str]) -> None:
-    """Refuse rows that are returned under another name than that of their kind.
-
-    Raises: ExportError naming both.
-    """
-    for key, rows in results.items():
-        kind = kinds.names[ops.kind[rows]]
-        if key is not None and key != kind:
-            refuse(f"{name} returns rows of kind {kind!r} as {key!r}: return them as {kind!r}, or say output={key!r}")
 
 
 class KindsReader(RecordingReader):
@@ -264,7 +236,7 @@ class KindsReader(RecordingReader):
     def _module(self, node: Any) -> str:
         op = self._root.get_submodule(node.target)
         if not isinstance(op, MessagePassing) and written_class(op) is None:
-            return super()._module(node)
+            return self._module_of_convs(node, op)
         try:
             arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
         except TypeError as error:
@@ -286,6 +258,20 @@ class KindsReader(RecordingReader):
                 refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
             return self._typed_conv(node, op, ends[0], others)
         return self._conv(node, op, ends, others, one=not isinstance(x, tuple | list))
+
+    def _module_of_convs(self, node: Any, op: Any) -> str:
+        """Note a module that is no conv; one that is called with edges holds convs on their relation."""
+        relation = relation_within(self._samples, self._kinds, node)
+        if relation is None:
+            return super()._module(node)
+        if relation < 0 or self._typed:
+            msg = f"{self._place(node)}: {type(op).__name__} is called with edges and holds convs, which is supported "
+            raise ExportError(msg + "with edges of one relation within one kind. Nearest: its convs by themselves")
+        ops, self._ops = self._ops, WithinRelation(self._ops, self._kinds, self._place(node), relation)  # type: ignore[assignment]
+        try:
+            return super()._module(node)
+        finally:
+            self._ops = ops
 
     def _are_numbers(self, x: Any, op: Any) -> bool:
         """Return whether a conv is called with the numbers of vertices: of all, as None or arange, or as ids."""
@@ -349,10 +335,11 @@ class KindsReader(RecordingReader):
             raise ExportError(msg + "(x_source, x_target)")
         attributed = bool(found["attributes"]) and takes_attributes(op)
         step = Step(name, op, edge_weights=bool(found["weights"]), attributes=attributed)
-        given = _called(node, op, found, pair=not one, two_kinds=source != target)
+        given = called_with(node, op, found, pair=not one, two_kinds=source != target)
         step = step._replace(given=given) if own else step
         if source == target and ends[0] == ends[1]:
-            rows = opened_within(self._ops, place, relation, step, [ends[0], *first], given.constants)
+            read = [ends[0], *first]
+            rows = opened_within(self._ops, self._kinds, (place, relation), step, read, given.constants)
             if rows is not None:
                 return rows
         return self._ops.conv(place, OnRelation(relation, ends[0], ends[1], step))
@@ -388,12 +375,3 @@ class KindsReader(RecordingReader):
         if is_across(op):
             return self._ops.attended(f"{name}.softmax", made)
         return made[0] if len(made) == 1 else self._ops.join(f"{name}.sum", "sum", made)
-
-
-def _called(node: Any, op: Any, found: dict[str, dict[str, int]], *, pair: bool, two_kinds: bool) -> ConvCall:
-    """Return how a conv that is run is called; `found` are its parameters of edges, weights and attributes."""
-    arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
-    edges, weights, attributes = (next(iter(found[what]), None) for what in ("edges", "weights", "attributes"))
-    assert edges is not None  # by the caller
-    constants = {name: value for name, value in arguments.items() if not list(nodes_in(value))}
-    return ConvCall(next(iter(arguments)), edges, weights, attributes, constants, pair, two_kinds)

@@ -20,8 +20,8 @@ from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.steps import class_name
 
 _JOINED = ("sum", "mean", "min", "max", "cat", None)
-_OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, TrimToLayer)
-"""Modules of PyG's that call others by kind or relation, and do no more; the last one hands its inputs on."""
+_OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, Sequential, TrimToLayer)
+"""Modules of PyG's that call others, and do no more; the last one hands its inputs on."""
 
 
 _REFUSED = {

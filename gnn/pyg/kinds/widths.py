@@ -153,6 +153,33 @@ def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, g
     return Widths(features, _edge_widths(read, unread, kinds), _edge_widths(read, KindsOperations(kinds), kinds))
 
 
+def known_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
+    """Return how wide rows are, as what made them says, or as the widths of features that are given; None for unknown.
+
+    Raises: ExportError for a conv before them that cannot stand on its relation.
+    """
+    op = ops.made.get(rows)
+    if op is None:
+        return ops.tables[rows].shape[1] if rows in ops.tables else ops.widths.get(rows)
+    if isinstance(op, JoinedRows):
+        widths = [known_width(ops, one, kinds) for one in op.rows]
+        if op.operation == "function":
+            return None
+        if op.operation != "cat":
+            return next((one for one in widths if one), None)
+        return None if None in widths else sum(one for one in widths if one)
+    if isinstance(op, OnRelation):
+        source = known_width(ops, op.source, kinds)
+        if says_no_width(op.step):
+            return source
+        return relation_conv(rows, op, kinds, source)[0].out_width
+    try:
+        made = convert(op.step, None)[0].out_width
+    except ValueError:  # of which the conversion itself says more
+        return None
+    return made or known_width(ops, op.rows, kinds)
+
+
 def how_wide(kinds: Metadata, name: str) -> str:
     """Return the advice to give the width of a kind's features."""
     return "give their width: " + ("features=N" if len(kinds.names) == 1 else f"features={{{name!r}: N}}")

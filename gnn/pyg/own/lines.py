@@ -139,12 +139,28 @@ class _Lines:
 
     def _take(self, value: Value) -> str:
         """Note columns of rows, by a linear layer of 0 and 1 where they are not all in their order."""
+        if any(one.op == "constant" for one in value.of):
+            return self._padded(value)
         rows, width = self._beside(list(value.of), value.place), sum(one.width for one in value.of)
         first = np.cumsum([0, *(one.width for one in value.of)])
         columns = first[value.arrays["which"]] + value.arrays["column"]
         if columns.tolist() == list(range(width)):
             return rows
         return self._linear(rows, np.eye(width, dtype=np.float32)[columns], None, value.place)
+
+    def _padded(self, value: Value) -> str:
+        """Note columns of rows and of a row that all share, by a linear layer whose bias is that row."""
+        rows = [one for one in value.of if one.op != "constant"]
+        first = dict(zip(rows, np.cumsum([0, *(one.width for one in rows)]).tolist(), strict=False))
+        weight = np.zeros((value.width, sum(one.width for one in rows)), np.float32)
+        bias = np.zeros(value.width, np.float32)
+        for at, (which, column) in enumerate(zip(value.arrays["which"], value.arrays["column"], strict=True)):
+            one = value.of[which]
+            if one.op == "constant":
+                bias[at] = one.arrays["value"][column]
+            else:
+                weight[at, first[one] + column] = 1
+        return self._linear(self._beside(rows, value.place), weight, bias if bias.any() else None, value.place)
 
     def _beside(self, values: list[Value], place: str) -> str:
         names = [self._rows(one) for one in values]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from torch_geometric.nn import ChebConv, LGConv
+from torch.nn import Module
+from torch_geometric.nn import ChebConv, LGConv, MessagePassing
 from typing_extensions import override
 
 from freshet.gnn.declarations import Conv
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.hops import is_of_hops, opened_hops
 from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.forward.places import nodes_in
+from freshet.gnn.pyg.forward.samples import Samples
+from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
-from freshet.gnn.pyg.kinds.widths import is_read_here
+from freshet.gnn.pyg.kinds.widths import is_read_here, known_width
 from freshet.gnn.pyg.own.conv import opened_own, relation_conv_of
-from freshet.gnn.pyg.steps import Hop, Step
+from freshet.gnn.pyg.steps import ConvCall, Hop, Step
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep, Operation
 
 _ONE = (ChebConv, LGConv)
@@ -25,20 +31,28 @@ _ONE = (ChebConv, LGConv)
 class WithinRelation(Operations):
     """Operations on rows of one kind, whose hops and convs go along the edges of one relation."""
 
-    def __init__(self, ops: KindsOperations, place: str, relation: int) -> None:
+    def __init__(self, ops: KindsOperations, kinds: Metadata, place: str, relation: int) -> None:
         """Take where operations are noted; `place` is for messages."""
         super().__init__(())
-        self._noted, self._place, self._relation = ops, place, relation
+        self._noted, self._kinds, self._place, self._relation = ops, kinds, place, relation
 
     @override
     def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
-        if isinstance(step.op, Hop | Conv):
+        if isinstance(step.op, MessagePassing):
+            opened = opened_within(self._noted, self._kinds, (self._place, self._relation), step, [rows])
+            if opened is not None:
+                return opened
+        if isinstance(step.op, Hop | Conv | MessagePassing):
             return self._noted.conv(self._place, OnRelation(self._relation, rows, rows, step))
         return self._noted.add(rows, step, writes=writes)
 
     @override
     def join(self, name: str, operation: Operation, rows: Sequence[str]) -> str:
         return self._noted.join(name, operation, rows)
+
+    @override
+    def function(self, name: str, module: Module, rows: Sequence[str]) -> str:
+        return self._noted.function(name, module, rows)
 
     def line(self, rows: str, steps: Iterable[Step]) -> str:
         """Note steps that stand in a line behind these rows; returns the name of what the last one makes."""
@@ -54,26 +68,55 @@ class WithinRelation(Operations):
         return rows
 
 
+def relation_within(samples: Samples, kinds: Metadata, node: Any) -> int | None:
+    """Return the one relation within one kind whose edges, and what they have, a module is called with.
+
+    None where it is called with no edges, -1 for those of several relations or between two kinds.
+    """
+    what = ("edges", "weights", "attributes")
+    found = [samples.relation_of(one, given) for one in what for given in node.all_input_nodes]
+    relations = {number for number in found if number is not None}
+    if not relations:
+        return None
+    relation = relations.pop()
+    return -1 if relations or len(set(kinds.ends(relation))) > 1 else relation
+
+
+def called_with(node: Any, op: Any, found: Mapping[str, Mapping[str, int]], *, pair: bool, two_kinds: bool) -> ConvCall:
+    """Return how a conv that is run is called; `found` are its parameters of edges, weights and attributes."""
+    arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
+    edges, weights, attributes = (next(iter(found[what]), None) for what in ("edges", "weights", "attributes"))
+    assert edges is not None  # by the caller
+    constants = {name: value for name, value in arguments.items() if not list(nodes_in(value))}
+    return ConvCall(next(iter(arguments)), edges, weights, attributes, constants, pair, two_kinds)
+
+
 def opened_within(
-    ops: KindsOperations, place: str, relation: int, step: Step, rows: Sequence[str], options: Mapping[str, Any]
+    ops: KindsOperations,
+    kinds: Metadata,
+    where: tuple[str, int],
+    step: Step,
+    rows: Sequence[str],
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> str | None:
     """Note a conv that is called with rows of one kind as what it does one after the other; returns its rows' name.
 
-    `rows`: those that it reads as x, and for GCN2Conv those of the first layer. `options`: constants that it is called
-    with. None for a conv that is one conv on a relation, and for one that cannot be read so either.
+    `where`: its place for messages, and its relation. `rows`: those that it reads as x, and for GCN2Conv those of the
+    first layer. `options`: constants that it is called with. None for a conv that is one conv on a relation, and for
+    one that cannot be read so either.
 
     Raises: ExportError for an option of a conv of hops that cannot be taken over.
     """
-    if type(step.op) in _ONE or (is_read_here(step.op) and len(rows) == 1 and _is_one(place, step)):
+    if type(step.op) in _ONE or (is_read_here(step.op) and len(rows) == 1 and _is_one(where[0], step)):
         return None
-    within = WithinRelation(ops, place, relation)
+    within = WithinRelation(ops, kinds, *where)
     if is_of_hops(step.op):
         weighted = step.edge_weights
         return opened_hops(within, step.name, step.op, list(rows), edge_weights=weighted, options=options)
     if not is_read_here(step.op):
         return None
     try:
-        return within.line(rows[0], opened_own(step, None))
+        return within.line(rows[0], opened_own(step, known_width(ops, rows[0], kinds)))
     except ExportError:  # of which the conversion to one conv says more
         return None
 

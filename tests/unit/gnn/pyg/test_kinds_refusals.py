@@ -131,6 +131,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Two(lambda m, x, e: m.writes(x["paper"], e[CITES]), pyg.ChebConv(5, 5, K=2)),
         r"ChebConv is not supported on a relation: it scales by degrees of out-edges. Nearest: TAGConv",
     ),
+    "convs inside a module between kinds": (
+        lambda: Two(lambda m, x, e: m.writes(x["author"], e[WRITES]), pyg.GCN(3, 4, 2)),
+        r"GCN is called with edges and holds convs, which is supported with edges of one relation within one kind",
+    ),
     "hops between kinds": (lambda: with_conv(pyg.LGConv()), "LGConv is not supported: it scales by degrees"),
     "another conv": (
         lambda: with_conv(pyg.GENConv((3, 5), 5, aggr="powermean")),

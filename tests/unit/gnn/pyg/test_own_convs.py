@@ -12,7 +12,7 @@ pytest.importorskip("torch_geometric")
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_geometric.nn import MessagePassing, ResGatedGraphConv, Sequential, aggr
+from torch_geometric.nn import GatedGraphConv, MessagePassing, ResGatedGraphConv, Sequential, aggr
 from torch_geometric.utils import add_self_loops, degree, remove_self_loops
 
 from freshet.gnn.declarations import MessageConv
@@ -131,6 +131,7 @@ READ: dict[str, tuple[Any, str]] = {
     ),
     "mean without loops": (lambda: LoopsConv(4, 3, REMOVED, aggr="mean"), "message_conv mean drop"),
     "hops": (lambda: PageRankConv(4, 3), "propagation sum, propagation sum"),
+    "rows widened by zeros": (lambda: GatedGraphConv(6, 2), "propagation sum, propagation sum"),
     "gated update": (lambda: GatedUpdateConv(4, 3), "message_conv mean"),
     "mean by hand": (lambda: MeanByHandConv(4, 3), "message_conv sum, message_conv sum"),
     "simpler": (lambda: SimplerConv(4), "message_conv sum"),
