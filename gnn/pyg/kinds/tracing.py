@@ -67,8 +67,6 @@ class KindsTracer(Tracer):
             refuse(f"{self._named(m)}: {kind} {why}")
         if type(m) is HeteroConv and m.aggr not in _JOINED and len({key[-1] for key in m.convs}) < len(m.convs):
             refuse(f"{self._named(m)}: aggr={m.aggr!r} of HeteroConv is not supported. Nearest: aggr='sum'")
-        if isinstance(m, Sequential) and any(isinstance(one, dict) for one in (*args, *kwargs.values())):
-            return forward(*args, **kwargs)
         made = super().call_module(m, forward, args, kwargs)
         if is_hgt(m):
             x = next(iter(inspect.signature(m.forward).bind(*args, **kwargs).arguments.values()))
