@@ -25,7 +25,7 @@ from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import own_scale, whole_graph, whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import RECORDED, ExportError
 from freshet.gnn.pyg.finite import refuse_rows
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.looking_up import shortened
@@ -173,7 +173,7 @@ def compare(theirs: Theirs, ours: Ours, trials: Sequence[tuple[str, Any]], sized
         again = zip(theirs.rows(first), expected, strict=True)
         if not all(np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for one, other in again):
             msg = "the module gives other rows when it is called again: it keeps something from call to call"
-            raise ExportError(msg + ", which an exported model does not. Nothing was written").recorded()
+            raise ExportError(msg + ", which an exported model does not. Nothing was written").of(RECORDED)
     return largest
 
 
@@ -213,7 +213,7 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
             f"a value, allowed {TOLERANCE:g}, on {about}. A layer does something that Freshet did "
             "not see (a branch on what it reads, perhaps). Nothing was written"
         )
-        raise ExportError(msg).recorded()
+        raise ExportError(msg).of(RECORDED)
     return largest
 
 

@@ -9,15 +9,21 @@ from freshet.gnn.model import ModelError
 _BEGIN, _END = 700, 300  # characters of a long message that are kept
 
 
+RECORDED = "recorded"
+"""Of an error: what stands between the convs was run, so that it says what that does, not how it is written."""
+OUT_EDGES = "out-edges"
+"""Of an error: a conv reads edges the other way round, which a relation that mirrors them has."""
+
+
 class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
-    is_recorded = False
-    """True where what stands between the convs was recorded, so that it says what that does, not how it is written."""
+    about = ""
+    """`RECORDED`, `OUT_EDGES` or nothing."""
 
-    def recorded(self) -> Self:
-        """Return the error, as one of what was recorded."""
-        self.is_recorded = True
+    def of(self, about: str) -> Self:
+        """Return the error, as one about that."""
+        self.about = about
         return self
 
     def in_a_line(self) -> Self:

@@ -19,7 +19,7 @@ from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
@@ -185,22 +185,27 @@ def _recorded_where_needed(
 
     Raises: ExportError saying why it is none, as far as it can be read otherwise.
     """
-    try:
-        return model_of(module, asked, more, checks)
-    except ExportError as error:
-        refusal = error
-    try:
-        return model_of(module, asked._replace(recorded=True), more, checks)
-    except ExportError as error:
-        if not error.is_recorded or str(error) in str(refusal):
-            raise refusal from None
-        place, _, what = str(error).partition(": ")
-        first, listed, rest = str(refusal).partition("; supported are ")
-        if place in first and (listed or first.startswith(what.split(" ")[0])):  # of the same operation
-            hint = "".join(rest.partition(". ")[1:])
-            raise (ExportError(f"{first}: {what}{hint}") if listed else refusal) from None
-        msg = f"{refusal}. Besides, {error}"
-        raise ExportError(msg) from None
+    refused = list[ExportError]()
+    for way in (asked, asked._replace(recorded=True)):
+        try:
+            return model_of(module, way, more, checks)
+        except ExportError as error:
+            refused.append(error)
+        if refused[-1].about == OUT_EDGES:
+            return _recorded_where_needed(kinds_model, module, asked, more._replace(both_ways=True), checks)
+    raise _refusal(*refused)
+
+
+def _refusal(first: ExportError, second: ExportError) -> ExportError:
+    """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
+    if second.about != RECORDED or str(second) in str(first):
+        return first
+    place, _, what = str(second).partition(": ")
+    begin, listed, rest = str(first).partition("; supported are ")
+    if place not in begin or not (listed or begin.startswith(what.split(" ")[0])):
+        return ExportError(f"{first}. Besides, {second}")
+    hint = "".join(rest.partition(". ")[1:])  # both are about one operation
+    return ExportError(f"{begin}: {what}{hint}") if listed else first
 
 
 def _refuse_options(given: Mapping[str, Any]) -> None:

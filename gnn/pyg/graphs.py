@@ -63,6 +63,8 @@ class Graphs:
     def __init__(self, run: Run, widths: Widths, there: Parts) -> None:
         """Take how the module is run, and which kinds and relations of it the model has."""
         self.run, self.widths, self._there = run, widths, there
+        # a module that is given one relation, whose edges it turns
+        self._both_ways = run.call.plain and len(run.kinds.relations) > 1
 
     def read(self, graph: KindsGraph) -> KindsGraph:
         """Return what the model reads of a graph that the module takes, learned rows behind the features."""
@@ -91,7 +93,7 @@ class Graphs:
         yield "weights of 0 among its edges", none
         negative = _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 4, weight, -weight))
         yield "negative weights among its edges", negative
-        many = len(graph.edges) if kinds.are_named else 0
+        many = len(graph.edges) if kinds.are_named and not self._both_ways else 0
         for first in range(min(2, many)):
             yield "relations without edges", _without(graph, {j for j in range(many) if j % 2 == first})
         for kind, name in enumerate(kinds.names) if len(kinds.names) > 1 else ():
@@ -116,6 +118,9 @@ class Graphs:
         x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in widths]
         first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
         for j, width in enumerate(self.widths.edges):
+            if self._both_ways and (of := kinds.mirrors[j]) is not None:
+                edges.append(RelationEdges(edges[of].dst, edges[of].src, edges[of].values))
+                continue
             source, target = kinds.ends(j)
             lives = (max(1, sizes[kind] - size.isolated) for kind in (source, target))
             src, dst = (rng.integers(0, live, size.edges * sizes[target]) for live in lives)

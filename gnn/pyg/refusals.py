@@ -61,7 +61,7 @@ _HINTS: dict[str, str] = {
     "PANConv": "is not supported: it reads powers of the matrix of all edges. Nearest: TAGConv",
     "MeshCNNConv": "is not supported: its rows are those of edges of a mesh. Nearest: EdgeConv",
     "SignedConv": "is not supported: it reads two kinds of edges. Nearest: GraphConv with weights of 1 and -1",
-    "DirGNNConv": "is not supported: it reads out-edges, too. Nearest: its conv on an undirected stream (--undirected)",
+    "DirGNNConv": "is read in a forward(x, edge_index) that calls it: it is two convs, one of which reads out-edges",
     "HypergraphConv": "is not supported: its edges join more than two vertices. Nearest: GCNConv on pairs",
     "PointNetConv": _POSITIONS,
     "PointTransformerConv": _POSITIONS,

@@ -52,7 +52,7 @@ def _caller(
     module: nn.Module, model: KindsModel, call: str, metadata: Metadata, width: int
 ) -> Callable[[KindInputs], Any]:
     kinds, relations = metadata
-    if "edge_type" in call:
+    if "x_dict" not in call:
         kinds, relations = ["vertex"], [("vertex", one.type, "vertex") for one in model.relations]
     named = dict(zip(model.kinds, kinds, strict=False)) if len(model.kinds) == 1 else {one: one for one in model.kinds}
 
@@ -67,6 +67,10 @@ def _caller(
         for (source, name, target), of in given.edges.items():
             ends = named[source], named[target]
             edges[ends[0], name, ends[1]] = torch.stack([places[ends[0]][of[0]], places[ends[1]][of[1]]])
+        if "x_dict" not in call and "edge_type" not in call:  # which turns the edges by itself
+            edges = {
+                key: one for (key, one), of in zip(edges.items(), model.relations, strict=True) if of.mirrors is None
+            }
         made = eval(call, {"module": module, "nn": nn, **_arguments(x, edges)})
         (kind,) = model.out
         rows = made[named[kind]] if isinstance(made, dict) else made

@@ -247,6 +247,10 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
         for name in [one for one in vars(part) if one.startswith("_cached_")]:
             setattr(part, name, None)
     names = {"module": module, "nn": nn, "graph": SimpleNamespace(**values), **values}
-    with torch.no_grad():
-        result: np.ndarray = eval(call, names).numpy()
+    torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
+    try:
+        with torch.no_grad():
+            result: np.ndarray = eval(call, names).numpy()
+    finally:
+        torch.set_default_dtype(torch.float32)
     return result

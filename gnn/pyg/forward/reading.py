@@ -10,7 +10,7 @@ import torch
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
 from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
 from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
@@ -137,6 +137,9 @@ class Reader:
         weigh = {name for name, value in given.arguments.items() if any(value is one for one in weights)}
         attributes = {one for one in others if self._samples.is_attributes(one)}
         known = all(one in weights or one in attributes or self._samples.is_edges(one) for one in others)
+        if any(map(self._samples.is_turned, others)):
+            msg = f"{self._place(node)} reads edges the other way round"
+            raise ExportError(msg).of(OUT_EDGES)
         self._refuse_confused(node, op, weigh, attributed=bool(attributes))
         own = is_read(op)
         if read[0] not in self._rows or not known or not (own or weigh <= _WEIGHTS):

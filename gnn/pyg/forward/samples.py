@@ -7,7 +7,7 @@ run on a graph whose values are all different: what comes out as it went in does
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ _CASTS: dict[str, torch.dtype | None] = {
 _MOVES = {
     *("contiguous", "clone", "detach", "requires_grad_", "view", "view_as", "reshape", "reshape_as", "flatten"),
     *("ravel", "squeeze", "unsqueeze", "t", "transpose", "permute", "select", "narrow", "getitem", "unbind", "stack"),
-    *("size", "numel", "dim", "new_ones"),
+    *("flip", "size", "numel", "dim", "new_ones"),
 }
 _SAID_OF_ALL = {"device", "dtype", "ndim", "is_cuda", "layout"}
 _ATTRIBUTES = {"shape", "T", "mT", "data", *_SAID_OF_ALL}
@@ -40,10 +40,11 @@ _ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", 
 class Samples:
     """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
 
-    def __init__(self, given: ModuleInputs, shapes: Shapes = STANDARD) -> None:
+    def __init__(self, given: ModuleInputs, shapes: Shapes = STANDARD, mirrors: Sequence[int | None] = ()) -> None:
         """Take the nodes of the inputs; with types of edges, the edges are those of all relations together.
 
-        Each relation has other numbers, so that none stands for another.
+        Each relation has other numbers, so that none stands for another; `mirrors`: the number of the relation whose
+        edges it has the other way round, where there is one.
         """
         self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
         per_edge = 1 if shapes.flat else _PER_EDGE
@@ -55,6 +56,9 @@ class Samples:
             "attributes": [attributes + j * attributes.numel() for j in range(len(given.attributes))],
             "ids": [-1 - torch.arange(_EDGES) - j * _EDGES for j in range(len(given.ids))],
         }
+        for j, of in enumerate(mirrors):
+            if of is not None:
+                self._every["edges"][j] = self._every["edges"][of].flip(0)
         self._types = torch.arange(_EDGES) + 2 * edges.numel()
         self._values: dict[Any, Any] = {} if given.types is None else {given.types: self._types}
         self._values |= zip(given.edges, self._every["edges"], strict=True)
@@ -80,6 +84,11 @@ class Samples:
     def is_edges(self, node: Any) -> bool:
         """Return whether a node is the unchanged edges of a relation."""
         return self.relation_of("edges", node) is not None
+
+    def is_turned(self, node: Any) -> bool:
+        """Return whether a node is all edges of the one relation, the other way round."""
+        value, edges = self._values.get(node), self._every["edges"][0]
+        return isinstance(value, torch.Tensor) and value.dtype == edges.dtype and torch.equal(value, edges.flip(0))
 
     def is_weights(self, node: Any) -> bool:
         """Return whether a node is the unchanged edge weights of a relation, in one dimension."""
@@ -181,6 +190,8 @@ class Samples:
             return index.start in (None, 0) and index.step in (None, 1) and (index.stop is None or index.stop in self)
         if isinstance(index, bool):
             return False
+        if isinstance(index, list):
+            return all(type(one) is int for one in index)
         value = self._values.get(index) if hasattr(index, "all_input_nodes") else index
         if isinstance(value, torch.Tensor):  # the mask of dropout_edge at inference
             return value.dtype == torch.bool and bool(value.all())

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 from torch_geometric.data import storage
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import DirGNNConv, MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
@@ -191,6 +191,8 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
+        if type(m) is DirGNNConv:  # which calls two convs
+            return False
         if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True
         return super().is_leaf_module(m, module_qualified_name)

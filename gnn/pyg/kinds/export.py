@@ -45,6 +45,8 @@ class KindsAsked(NamedTuple):
     stats_from: Any = None
     head: str | Mapping[str, str] | None = None
     ids: Any = None
+    both_ways: bool = False
+    """Whether a module without kinds reads its edges the other way round, too: as a relation that mirrors them."""
 
 
 def kinds_model(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[Any], object] | None) -> KindsModel:
@@ -128,7 +130,8 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
         named = list(more.edge_types or [PLAIN_TYPE])
         if len(named) > 1:
             refuse(f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one")
-        return kinds_of(module, (["vertex"], [("vertex", named[0], "vertex")]), more.mirrors)
+        types = [named[0], f"rev_{named[0]}"] if more.both_ways else named
+        return kinds_of(module, (["vertex"], [("vertex", one, "vertex") for one in types]), more.mirrors)
     if call.types is None:
         if more.edge_types:
             refuse("edge_types are those of metadata here: leave edge_types out, and give metadata=(kinds, relations)")

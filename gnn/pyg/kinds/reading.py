@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -125,7 +125,7 @@ class KindsReader(RecordingReader):
 
         `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`. `recorded`: see `Asked`.
         """
-        samples = Samples(given)
+        samples = Samples(given, mirrors=() if given.types is not None else kinds.mirrors)
         super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, recorded=recorded)
         self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
@@ -324,11 +324,11 @@ class KindsReader(RecordingReader):
         own = is_run_here(op)
         if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
             raise ExportError(self._reads_other(node))
-        if len(relations) > 1:
+        if len(relations) > 1 and not self._are_mirrored(relations):
             named = " and ".join(self._kinds.named(number) for number in sorted(relations))
             refuse(f"{place} gets edges of {named} at once, expected edges and what they have of one relation")
         self._refuse_confused(node, op, found["weights"].keys(), attributed=bool(found["attributes"]))
-        (relation,) = relations
+        relation = next(iter(found["edges"].values()))
         source, target = self._kinds.ends(relation)
         if one and source != target:
             msg = f"{place} reads {self._kinds.named(relation)} with rows of one kind: give it a pair of rows, "
@@ -343,6 +343,10 @@ class KindsReader(RecordingReader):
             if rows is not None:
                 return rows
         return self._ops.conv(place, OnRelation(relation, ends[0], ends[1], step))
+
+    def _are_mirrored(self, relations: Collection[int]) -> bool:
+        """Return whether relations are one and its mirror, whose edges have the same weights and attributes."""
+        return len(relations) == 2 and any(self._kinds.mirrors[one] in relations for one in relations)
 
     def _typed_conv(self, node: Any, op: Any, rows: str | None, others: dict[str, Any]) -> str:
         """Note a conv that reads the type of each edge as convs of relations, and their sum.

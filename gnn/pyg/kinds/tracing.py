@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 from torch.nn import Module
-from torch_geometric.nn import HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, MessagePassing, Sequential
+from torch_geometric.nn import (
+    DirGNNConv,
+    HeteroConv,
+    HeteroDictLinear,
+    HeteroJumpingKnowledge,
+    MessagePassing,
+    Sequential,
+)
 from torch_geometric.utils._trim_to_layer import TrimToLayer
 
 from freshet.gnn.pyg.errors import refuse
@@ -20,7 +27,7 @@ from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.steps import class_name
 
 _JOINED = ("sum", "mean", "min", "max", "cat", None)
-_OPENED = (HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, Sequential, TrimToLayer)
+_OPENED = (DirGNNConv, HeteroConv, HeteroDictLinear, HeteroJumpingKnowledge, Sequential, TrimToLayer)
 """Modules of PyG's that call others, and do no more; the last one hands its inputs on."""
 
 

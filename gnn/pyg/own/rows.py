@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.own.chosen import Chosen
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.running import ConvWidths, fitting, read
@@ -35,7 +35,7 @@ def opened_function(step: Step, widths: Mapping[str, int | None], *, begins: boo
             refuse(f"{value.place or step.name}: its rows have no columns")
         return steps_of(step.name, Chosen().of(value), begins=begins)
     except ExportError as error:
-        raise error.recorded() from None
+        raise error.of(RECORDED) from None
 
 
 def function_width(step: Step) -> int | None:

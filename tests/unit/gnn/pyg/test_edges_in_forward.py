@@ -90,8 +90,6 @@ def test_weights_that_are_moved_about_are_taken(kind: type[Net], change: int, tm
 
 
 CHANGED = {
-    "other direction": (ByIndex, lambda e, x: e.flip(0), "flip .* it changes edges or their weights, and Freshet has"),
-    "swapped": (ByIndex, lambda e, x: torch.stack([e[1], e[0]]), "conv .* it gets stack of shape .2, edges., expected"),
     "turned": (ByIndex, lambda e, x: e.t(), "it gets t of shape .edges, 2., expected edge_index .2, edges."),
     "the first": (ByIndex, lambda e, x: e[:, :4000], "getitem .* it changes edges"),
     "all but one": (ByIndex, lambda e, x: e[:, :-1], "getitem .* it changes edges"),

@@ -1,0 +1,84 @@
+"""A module without kinds that reads its edges the other way round, too, is one of a relation and its mirror.
+
+`export_model` compares each model with the module itself, which gets the edges one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+from torch import nn  # noqa: E402
+
+from freshet.gnn.kinds.model import KindsModel  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+
+IN, OUT = 4, 3
+Function = Callable[[Any, Any, Any, Any], Any]
+
+
+class BothWays(nn.Module):
+    """Whatever a function makes of two convs, one of weights."""
+
+    def __init__(self, function: Function, **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.there, self.back = pyg.GraphConv(IN, OUT), pyg.GraphConv(IN, OUT)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        return self.function(self, x, edge_index, edge_weight)
+
+
+def by_hand(s: Any, x: Any, e: Any, w: Any) -> Any:
+    source, target = e
+    return s.there(x, e, w) + s.back(x, torch.stack([target, source]), w)
+
+
+TAKEN: dict[str, Function] = {
+    "flip": lambda s, x, e, w: s.there(x, e) + s.back(x, e.flip(0)),
+    "its function": lambda s, x, e, w: torch.cat([s.there(x, e), s.back(x, torch.flip(e, [0])).relu()], -1),
+    "weights": lambda s, x, e, w: s.there(x, e, w) + s.back(x, e.flip([0]), w),
+    "by hand": by_hand,
+    "by places": lambda s, x, e, w: s.back(x, e[[1, 0]]),
+    "twice turned": lambda s, x, e, w: s.back(x, e.flip(0)) + s.there(x, e.flip(0).flip(0)),
+    "recorded between": lambda s, x, e, w: s.there(x, e).view(-1, 3, 1).sum(-1) * s.back(x, e.flip(0)),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_turned_edges(what: str, tmp_path: Path) -> None:
+    model = export_model(BothWays(TAKEN[what]), tmp_path / "M")
+    assert isinstance(model, KindsModel)
+    assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+
+
+@pytest.mark.parametrize(
+    "conv", [lambda: pyg.SAGEConv(IN, IN), lambda: pyg.GCNConv(IN, IN), lambda: pyg.GATConv(IN, IN)]
+)
+def test_dir_gnn_conv(conv: Callable[[], Any], tmp_path: Path) -> None:
+    first, second = pyg.DirGNNConv(conv(), 0.3), pyg.DirGNNConv(conv(), root_weight=False)
+    module = BothWays(lambda s, x, e, w: s.second(s.first(x, e).relu(), e), first=first, second=second)
+    model = export_model(module, tmp_path / "M", edge_types=["pays"])
+    assert [one.type for one in model.relations] == ["pays", "rev_pays"]
+
+
+REFUSED: dict[str, tuple[Function, str]] = {
+    "as one list": (lambda s, x, e, w: s.there(x, torch.cat([e, e.flip(0)], 1)), "changes edges or their weights"),
+    "edges in another order": (lambda s, x, e, w: s.there(x, e.flip(1), w), "something other than rows"),
+    "some edges": (lambda s, x, e, w: s.there(x, e[:, [0, 1]]), "something other than rows|fails"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals(what: str, tmp_path: Path) -> None:
+    function, message = REFUSED[what]
+    with pytest.raises(ExportError, match=message):
+        export_model(BothWays(function), tmp_path / "M")
