@@ -145,6 +145,8 @@ def _traced_one_way(
         except ExportError as error:
             refused.append(error)
             continue
+        if how.unread is not None and not _is_unread(module, how, head, asked):
+            continue
         if not how.reads_them or any(step.attributes for step in ops.steps(result)):
             return ops, result, how
     raise _likeliest(refused, ways, getattr(module, asked.method))
@@ -251,21 +253,42 @@ def _traced(
 ) -> str:
     """Note the operations of a module's forward, which gets the rows and what `how` says; returns its rows' name."""
 
-    def call(inner: Any, given: ModuleInputs) -> Any:
-        return how.call(inner, *(one[0] for one in given[:4]))
-
     def opens(label: str) -> Any:
         return _dense if label == head else None
+
+    graph, given, root = _graph(name, module, how, head, asked)
+    results = _read(ops, graph, given, root, name, rows, opens, shapes=how.shapes, asked=asked)
+    if len(results) != 1:
+        refuse(f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}")
+    return results[0]
+
+
+def _graph(
+    name: str, module: Module, how: Parameters, head: str | None, asked: Asked
+) -> tuple[Any, ModuleInputs, TracedRoot]:
+    """Return the graph of torch.fx of a forward, its inputs' nodes, and the module that it is of."""
+
+    def call(inner: Any, given: ModuleInputs) -> Any:
+        return how.call(inner, *(one[0] for one in given[:4]))
 
     root = TracedRoot(module, call)
     if asked.method != "forward":
         root.inner.forward = getattr(root.inner, asked.method)
     graph, given = Tracer(root.inner, head, how.shapes).graph_of(root, name or type(module).__name__)
     root.inner = module
-    results = _read(ops, graph, given, root, name, rows, opens, shapes=how.shapes, asked=asked)
-    if len(results) != 1:
-        refuse(f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}")
-    return results[0]
+    return graph, given, root
+
+
+def _is_unread(module: Module, how: Parameters, head: str | None, asked: Asked) -> bool:
+    """Return whether a parameter for attributes is handed to convs alone that were made without any."""
+    graph, inputs, root = _graph("", module, how._replace(weights=how.unread), head, asked)
+    (given,) = inputs.weights
+    convs = [root.get_submodule(one.target) for one in given.users if one.op == "call_module"]
+    if len(convs) < len(given.users) or any(getattr(conv, "edge_dim", "") is not None for conv in convs):
+        return False
+    for one in list(given.users):
+        one.replace_input_with(given, None)
+    return "_tensor_constant" not in str(graph) and str(graph) == str(_graph("", module, how, head, asked)[0])
 
 
 def _read(

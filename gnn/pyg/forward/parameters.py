@@ -73,6 +73,7 @@ class Parameters(NamedTuple):
     hops: bool = True  # whether that are sizes of hops, or None
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
     data: bool = False  # all come in one Data, under these names
+    unread: str | None = None  # a parameter for attributes that keeps its None: no conv that gets it reads any
     layers: SampledLayers | None = None  # in the place of edges
     held: HeldData | None = None  # a Data that it reads without being given it
 
@@ -91,6 +92,7 @@ class Parameters(NamedTuple):
             if self.data:
                 return self.held.call(function, data)
             function = partial(self.held.call, function, data)
+        sizes = (x.size(0), edge_index.size(1)) if self.of_sample else ()
         if self.layers is not None:
             edge_index = self.layers.of(edge_index, x.size(0))
         if self.by_place:
@@ -98,7 +100,6 @@ class Parameters(NamedTuple):
         options = {} if self.weights is None else {self.weights: edge_weight}
         if self.attributes is not None:
             options[self.attributes] = edge_attr
-        sizes = (x.size(0), edge_index.size(1)) if self.of_sample else ()
         options |= {name: of_sample(name, *sizes) if self.hops else None for name in self.of_sample}
         if self.edges is not None:
             options[self.edges] = edge_index
@@ -127,6 +128,9 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
             ways.append(how._replace(shapes=Shapes(flat=True)))  # as edge_attr.view(-1, 1) reads them
     if any(name in SIZES_OF_HOPS for name in told):  # a module that hands them on takes None
         ways += [how._replace(hops=False) for how in ways]
+    optional = next((p.name for p in more if p.name in ATTRIBUTE_NAMES and p.default is None), None)
+    if optional is not None and optional == ways[0].weights and not reads:
+        ways.append(ways[0]._replace(weights=None, unread=optional))
     return ways
 
 

@@ -14,7 +14,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch import nn  # noqa: E402
 
 from freshet.gnn.declarations import GCNConv, GINEConv  # noqa: E402
-from freshet.gnn.model import load_model  # noqa: E402
+from freshet.gnn.model import Model, load_model  # noqa: E402
 from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
@@ -241,3 +241,37 @@ def test_norms_over_all_vertices_read_a_graph_with_attributes(tmp_path: Path) ->
     assert model.is_approximate and isinstance(model.layers[0], GINEConv)
     with pytest.raises(ExportError, match=r"edge_attr of shape \(3, 2\) for \d+ edges, expected a row for each"):
         export_model(module, tmp_path, stats_from=(*given[:3], torch.zeros(3, 2)))
+
+
+class Optional(nn.Module):
+    """Convs that may be made without attributes."""
+
+    def __init__(self, then: Any = lambda s, x, attr: x, edge_dim: int | None = None) -> None:
+        super().__init__()
+        self.then, self.lin = then, nn.Linear(2, 4)
+        self.first, self.second = pyg.GATv2Conv(IN, 4, edge_dim=edge_dim), pyg.TransformerConv(4, 4, edge_dim=edge_dim)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any = None) -> Any:
+        x = self.then(self, self.first(x, edge_index, edge_attr), edge_attr)
+        return self.second(x, edge_index, edge_attr=edge_attr)
+
+
+def test_attributes_that_reach_no_conv_that_reads_any_stay_none(tmp_path: Path) -> None:
+    model = export_model(Optional(), tmp_path / "without")
+    assert isinstance(model, Model)
+    assert model.edge_features == 0
+    assert export_model(Optional(edge_dim=2), tmp_path / "with").edge_features == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda s, x, attr: x if attr is None else x.relu(),
+        lambda s, x, attr: x * (1 if attr is None else 2),
+        lambda s, x, attr: x if attr is None else x + s.lin(attr).mean(),
+        lambda s, x, attr: x * (torch.ones(4) if attr is None else torch.zeros(4)),
+    ],
+)  # fmt: skip
+def test_what_depends_on_attributes_that_are_there_is_refused(then: Any, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"first.*: GATv2Conv is given weights of edges as edge_attr"):
+        export_model(Optional(then), tmp_path)

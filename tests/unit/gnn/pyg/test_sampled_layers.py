@@ -103,6 +103,16 @@ def test_each_layer_is_the_whole_graph(what: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(rows, truth, rtol=0, atol=1e-4)
 
 
+class Cut(Net):
+    def forward(self, x: Any, adjs: Any, batch_size: Any) -> Any:  # type: ignore[override]
+        return as_it_is_written(self, x, adjs)[:batch_size]
+
+
+def test_the_size_of_a_batch_is_that_of_all(tmp_path: Path) -> None:
+    model = export_model(Cut(), tmp_path)
+    assert [layer.type for layer in model.layers if "conv" in layer.type] == ["sage_conv"] * 3
+
+
 def one_conv(s: Any, x: Any, adjs: Any) -> Any:
     for edge_index, _, _ in adjs:
         x = s.convs[0](x, edge_index)
