@@ -107,7 +107,10 @@ def opened_within(
 
     Raises: ExportError for an option of a conv of hops that cannot be taken over.
     """
-    if type(step.op) in _ONE or (is_read_here(step.op) and len(rows) == 1 and _is_one(where[0], step)):
+    if type(step.op) in _ONE:
+        return None
+    width = _width(ops, rows[0], kinds) if is_read_here(step.op) else None
+    if is_read_here(step.op) and len(rows) == 1 and _is_one(where[0], step, width):
         return None
     within = WithinRelation(ops, kinds, *where)
     if is_of_hops(step.op):
@@ -116,15 +119,22 @@ def opened_within(
     if not is_read_here(step.op):
         return None
     try:
-        return within.line(rows[0], opened_own(step, known_width(ops, rows[0], kinds)))
+        return within.line(rows[0], opened_own(step, width))
     except ExportError:  # of which the conversion to one conv says more
         return None
 
 
-def _is_one(place: str, step: Step) -> bool:
-    """Return whether a conv that is read is one conv on a relation."""
+def _width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
     try:
-        relation_conv_of(place, step, None, None)
+        return known_width(ops, rows, kinds)
+    except ExportError:  # of a conv before, which the conversion of that one says
+        return None
+
+
+def _is_one(place: str, step: Step, width: int | None) -> bool:
+    """Return whether a conv that is read is one conv on a relation; `width` is that of its rows, where known."""
+    try:
+        relation_conv_of(place, step, width, width)
     except ExportError:
         return False
     return True

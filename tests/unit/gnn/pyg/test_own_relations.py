@@ -59,6 +59,23 @@ def test_convs_of_ones_own_on_relations(name: str, tmp_path: Path) -> None:
     assert model.declaration() == type(model)(**model.declaration(), weights=model.weights).declaration()
 
 
+class Halves(pyg.MessagePassing):
+    """A conv that fails with rows of another width than 4, and of which nothing says so."""
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        x = of.both(x)
+        return self.propagate(edge_index, x=x, size=(len(x[0]), len(x[1]))) + x[1]
+
+    def message(self, x_j: Any) -> Any:
+        return x_j.view(-1, 2, 2).sum(dim=1).repeat(1, 2)
+
+
+def test_a_conv_that_is_one_conv_stays_one_whatever_says_how_wide_its_rows_are(tmp_path: Path) -> None:
+    module = of.on_relations(lambda s, t, out: Halves()).eval()
+    model: Any = export_model(module, tmp_path / "M", metadata=METADATA, features=ALIKE)
+    assert [len(layer.convs) for layer in model.layers] == [3]
+
+
 class Signed(pyg.MessagePassing):
     """A conv with a further parameter."""
 
