@@ -19,7 +19,6 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.parameters import (
-    EDGE_NAMES,
     STANDARD,
     WEIGHT_NAMES,
     ModuleInputs,
@@ -30,6 +29,7 @@ from freshet.gnn.pyg.forward.parameters import (
     read_rest,
     reads_dicts,
     takes_data,
+    takes_no_edges,
     takes_nothing,
     ways_of,
     ways_of_data,
@@ -117,12 +117,13 @@ def _ways(
     held, read = bool(data_of(module)), field_read(getattr(module, method))
     if held and takes_nothing(parameters):
         return [one._replace(held=HeldData()) for one in ways_of_data()], []
-    if held and read and takes_nothing(parameters[1:]) and parameters[0].name not in EDGE_NAMES:
-        return [Parameters(takes_edges=False, held=HeldData(parameters[0].name))], []
+    if held and read and takes_no_edges(parameters):
+        ways = ways_of(module, name, None, parameters[1:])
+        return [one._replace(takes_edges=False, held=HeldData(parameters[0].name)) for one in ways], parameters[1:]
     try:
         edges, more = edge_parameter(name, parameters)
     except ExportError as error:
-        if read:
+        if read and not held:
             msg = f"{error}. {read} is read, and is no field of a Data of torch_geometric"
             raise ExportError(msg) from None
         raise

@@ -156,6 +156,13 @@ def takes_nothing(parameters: Sequence[inspect.Parameter]) -> bool:
     return all(p.default is not p.empty and p.name not in EDGE_NAMES for p in named)
 
 
+def takes_no_edges(parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether a forward takes rows, and beside them no more than values of edges."""
+    values = (*WEIGHT_NAMES, *ATTRIBUTE_NAMES)
+    others = [p for p in parameters[1:] if p.name not in values]
+    return bool(parameters) and parameters[0].name not in EDGE_NAMES and takes_nothing(others)
+
+
 def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:
     """The parameter of a forward that takes edges, None where it is the second; and those that are neither it nor rows.
 

@@ -58,6 +58,16 @@ class OfRows(Net):
         return self.second(self.first(x, data.edge_index).relu(), data.edge_index)
 
 
+class OfRowsAndWeights(Net):
+    def forward(self, x: Any, edge_weight: Any) -> Any:
+        return self.second(self.first(x, data.edge_index, edge_weight).relu(), data.edge_index)
+
+
+class OfUnnamedWeights(Net):
+    def forward(self, x: Any, e: Any = None) -> Any:
+        return self.first(x, data.edge_index, e)
+
+
 def of_a_global(s: Any) -> Any:
     x, edge_index = data.x, data.edge_index
     return s.second(s.first(x, edge_index).relu(), edge_index)
@@ -81,6 +91,7 @@ TAKEN: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], Any]]] = {
     "of the function around it": (lambda: Net(around()), lambda m, d: of_a_global(m)),
     "edges beside arguments": (lambda: OfEdges(second_edges), lambda m, d: m(d.x, d.edge_index)),
     "edges beside rows": (OfRows, lambda m, d: m(d.x)),
+    "edges beside rows and weights": (OfRowsAndWeights, lambda m, d: m(d.x, torch.ones(d.num_edges))),
 }
 
 
@@ -155,6 +166,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Net(lambda s: s.first(values.x, values.edge_index)),
         "first .test_held_data.py:.* reads something other",
     ),
+    "weights of another name": (OfUnnamedWeights, "hands e to first as weights of edges: call it edge_weight"),
     "a size": (lambda: Net(lambda s: s.first(data.x, data.edge_index) / data.num_nodes), "a size of the graph"),
 }  # fmt: skip
 
