@@ -54,8 +54,8 @@ class KindsOperations(Operations):
         self._rows = list(self.inputs)
         super().__init__(self._rows)
         self._kinds = kinds
-        self.widths = {f"x of {name}": width for name, width in features.items()}
-        """Widths of features by name, where they are given."""
+        self.widths: dict[str, int | None] = {f"x of {name}": width for name, width in features.items()}
+        """Widths of rows by name, as far as they were asked for; from the first those of features that are given."""
         self.made: dict[str, Made] = {}
         self.kind = {name: k for k, name in enumerate(self.inputs)}
         self.tables: dict[str, Any] = {}

@@ -158,16 +158,23 @@ def known_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
 
     Raises: ExportError for a conv before them that cannot stand on its relation.
     """
+    if rows not in ops.widths:
+        ops.widths[rows] = _made_width(ops, rows, kinds)
+    return ops.widths[rows]
+
+
+def _made_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
     op = ops.made.get(rows)
     if op is None:
-        return ops.tables[rows].shape[1] if rows in ops.tables else ops.widths.get(rows)
+        return ops.tables[rows].shape[1] if rows in ops.tables else None
     if isinstance(op, JoinedRows):
-        widths = [known_width(ops, one, kinds) for one in op.rows]
         if op.operation == "function":
             return None
+        widths = (known_width(ops, one, kinds) for one in op.rows)
         if op.operation != "cat":
             return next((one for one in widths if one), None)
-        return None if None in widths else sum(one for one in widths if one)
+        known = [one for one in widths if one]
+        return sum(known) if len(known) == len(op.rows) else None
     if isinstance(op, OnRelation):
         source = known_width(ops, op.source, kinds)
         if says_no_width(op.step):

@@ -18,7 +18,7 @@ from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import read_convs as of  # noqa: E402
-from tests.support.graphs.hetero_modules import METADATA, WIDTHS, WRITES  # noqa: E402
+from tests.support.graphs.hetero_modules import METADATA, WIDTHS, WRITES, Layers  # noqa: E402
 from tests.support.graphs.own import pooled_convs as pooled  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -74,6 +74,20 @@ def test_a_conv_that_is_one_conv_stays_one_whatever_says_how_wide_its_rows_are(t
     module = of.on_relations(lambda s, t, out: Halves()).eval()
     model: Any = export_model(module, tmp_path / "M", metadata=METADATA, features=ALIKE)
     assert [len(layer.convs) for layer in model.layers] == [3]
+
+
+def test_a_conv_is_read_a_few_times_however_many_convs_stand_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The widths of its rows are those that all these make."""
+    from freshet.gnn.pyg.own import conv
+
+    times, read = list[str](), conv.read
+    monkeypatch.setattr(conv, "read", lambda step, *more: [times.append(step.name), read(step, *more)][1])
+    relations = [("user", f"r{i}", "user") for i in range(3)]
+    layers = [pyg.HeteroConv({one: pyg.ResGatedGraphConv(4, 4) for one in relations}) for _ in range(4)]
+    export_model(Layers(layers).eval(), tmp_path / "M", metadata=(["user"], relations), features={"user": 4})
+    assert len(set(times)) == 12 and len(times) < 6 * 12
 
 
 class Signed(pyg.MessagePassing):
