@@ -49,7 +49,7 @@ _LARGE: _Sizes = (
 )
 _SMALL_OF_KINDS: _Sizes = (("1 vertex of each kind", _Size((1,))), ("2 vertices of each kind", _Size((2,))))
 _LARGE_OF_KINDS: _Sizes = (
-    ("20 vertices of each kind", _Size((20,))),
+    ("about 20 vertices of each kind", _Size((19, 20, 21))),
     ("400 vertices of each kind", _Size((400,))),
     ("2,000 vertices of each kind", _Size((2000, 1999, 2001))),
     (f"vertices of {HUB:,} in-edges", _Size((HUB,), hub=HUB)),

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.held import HeldData
-from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample
+from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
@@ -88,6 +88,7 @@ class Parameters(NamedTuple):
             given = {"edge_attr": edge_attr, self.weights_of_data: edge_weight}
             data = Data(x=x if self.data else None, edge_index=edge_index, **given)
             if self.held is None:
+                put_sizes(data, x.size(0), data, edge_index.size(1))
                 return function(data)
             if self.data:
                 return self.held.call(function, data)

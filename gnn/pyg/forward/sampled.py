@@ -34,6 +34,11 @@ def of_sample(name: str, vertices: Any, edges: Any) -> Any:
     return _hops(counts)
 
 
+def put_sizes(nodes: Any, vertices: Any, edges: Any, count: Any) -> None:
+    """Put what a loader says of a batch into stores of a Data: here it has all vertices and edges."""
+    nodes.batch_size, nodes.num_sampled_nodes, edges.num_sampled_edges = vertices, _hops(vertices), _hops(count)
+
+
 def _hops(count: Any) -> list[Any]:
     return [count] + [0] * _MANY_HOPS
 

@@ -214,9 +214,11 @@ class Samples:
             return getattr(args[0], given.node.target)(*args[1:], **options)
         return given.node.target(*args, **options)
 
-    def _cast(self, node: Any, label: str, given: list[Any]) -> torch.Tensor:
+    def _cast(self, node: Any, label: str, given: list[Any]) -> torch.Tensor | int:
         """Have a value on a device, which is this one here, and in a type that holds all there may be."""
         value = given[0]
+        if isinstance(value, int):  # Data.to leaves numbers as they are
+            return value
         kinds = [one.dtype if isinstance(one, torch.Tensor) else one for one in given[1:]]
         kinds = [getattr(one, "dtype", one) for one in kinds] + [_CASTS[label]]
         kinds = [torch.float32 if one is torch.FloatTensor else one for one in kinds]

@@ -12,7 +12,7 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds, takes_data
-from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample
+from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
@@ -102,6 +102,8 @@ def _data_of(kinds: Metadata, given: ModuleInputs) -> Any:
         edges = data[relation]
         edges.edge_index, edges.edge_weight = given.edges[number], given.weights[number]
         edges.edge_attr = given.attributes[number]
+        rows = given.rows[kinds.ends(number)[0]]
+        put_sizes(data[relation[0]], rows.size(0), edges, given.edges[number].size(1))
     return data
 
 

@@ -61,9 +61,15 @@ def weighted_twice(s: Any, data: Any) -> Any:
     return s.second(s.first(data.x, data.edge_index, data.edge_weight), data.edge_index, data.edge_weight)
 
 
+def of_a_batch(s: Any, data: Any) -> Any:
+    data = data.to("cpu")
+    return s.second(s.first(data.x, data.edge_index).relu(), data.edge_index)[: data.batch_size]
+
+
 TAKEN: dict[str, tuple[Callable[[Any, Any], Any], list[bool], int]] = {
     "as it is written": (as_it_is_written, [False, False], 0),
     "kept in data": (kept_in_data, [True, False], 0),
+    "a batch": (of_a_batch, [False, False], 0),
     "weights": (weighted_twice, [True, True], 0),
     "weights by another name": (lambda s, d: s.first(d["x"], d["edge_index"], d["edge_attr"]), [True], 0),
     "a column of weights": (lambda s, d: s.first(d.x, d.edge_index, d.edge_attr.squeeze(-1)), [True], 0),
@@ -86,6 +92,7 @@ def assert_same(model: Model, module: Any, attributes: int) -> None:
     edge_attr = torch.from_numpy(weight if attr is None else attr)
     edges = torch.from_numpy(np.stack([graph.src, graph.dst]))
     data = Data(torch.from_numpy(graph.x), edges, edge_attr, edge_weight=torch.from_numpy(weight))
+    data.batch_size = len(graph.x)
     with torch.no_grad():
         truth = module.eval()(data).numpy()
     values = EdgeValues(len(weight), {WEIGHT: weight}, attr)
@@ -114,6 +121,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: OfData(lambda s, d: s.first(d.feat, d.edge_index)),
         r"^OfData reads data.feat at test_one_data.py:\d+: a Data has x, edge_index, edge_weight and edge_attr here",
     ),
+    "the size of a batch": (lambda: OfData(lambda s, d: s.first(d.x, d.edge_index) / d.batch_size), "a size of the gr"),
     "by its key": (lambda: OfData(lambda s, d: s.first(d["z"], d["edge_index"])), "^OfData reads data.z at test_one"),
     "a size": (lambda: OfData(lambda s, d: s.first(d.x, d.edge_index) / d.num_nodes), "a size of the graph, which"),
     "a row for each graph": (

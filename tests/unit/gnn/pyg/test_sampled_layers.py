@@ -219,6 +219,25 @@ class HopsOfKinds(nn.Module):
         return x_dict["b"]
 
 
+class HopsOfData(HopsOfKinds):
+    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+        hops = batch.num_sampled_edges_dict, batch.num_sampled_nodes_dict
+        return super().forward(batch.x_dict, batch.edge_index_dict, *hops)[: batch["b"].batch_size]
+
+
+class OtherRows(HopsOfKinds):
+    def forward(self, batch: Any) -> Any:  # type: ignore[override]
+        return self.convs[0](batch.x_dict, batch.edge_index_dict)["b"][: batch["a"].batch_size]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_rows_of_a_kind_have_its_own_number(tmp_path: Path) -> None:
+    with pytest.raises(
+        ExportError, match=r"gives rows of shape .* on a random graph with about 20 vertices of each kind"
+    ):
+        export_model(OtherRows(), tmp_path / "M")
+
+
 class HopsOfTypes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -231,7 +250,7 @@ class HopsOfTypes(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("kind", [HopsOfKinds, HopsOfTypes])
+@pytest.mark.parametrize("kind", [HopsOfKinds, HopsOfData, HopsOfTypes])
 def test_hops_of_kinds_and_types(kind: Any, tmp_path: Path) -> None:
     """The export compares the model with the module on random graphs."""
     model = export_model(kind(), tmp_path)
