@@ -1,4 +1,4 @@
-"""What a forward with kinds returns: rows of one kind, or a dict of rows by kind."""
+"""Results of a forward with kinds: rows of one kind, or a dict of rows by kind."""
 
 from __future__ import annotations
 
