@@ -21,6 +21,7 @@ _OPERATORS = {
     *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow),
     *(operator.iand, operator.ior, operator.ixor, operator.imatmul, operator.setitem, operator.delitem),
 }
+_METHODS = {f"__{one.__name__}__" for one in _OPERATORS}  # of a constant, given rows or sizes
 # What makes new memory, where it is not in place.
 _FRESH = {
     *("relu", "leaky_relu", "prelu", "relu6", "hardtanh", "elu", "celu", "selu", "gelu", "softplus", "mish", "tanh"),
@@ -80,7 +81,11 @@ def writes(node: Any) -> bool:
     label = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target))
     if label in _WRITES_NOTHING:
         return False
-    if node.target in _OPERATORS or any(one.endswith("_") and not one.endswith("__") for one in label.split(".")):
+    if (
+        node.target in _OPERATORS
+        or label in _METHODS
+        or any(one.endswith("_") and not one.endswith("__") for one in label.split("."))
+    ):
         return True
     if node.op == "call_method":
         return False

@@ -115,9 +115,11 @@ _KEEPING = {
     *("view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "select", "slice", "unsqueeze"),
     *("squeeze", "split", "split_with_sizes", "unbind", "cat", "stack", "detach", "alias", "clone", "contiguous"),
     *("repeat", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"),
-    *("empty_like", "fill_", "zero_", "copy_", "_to_copy", "lift_fresh", "mm", "addmm", "native_layer_norm"),
+    *("empty_like", "fill_", "zero_", "copy_", "_to_copy", "lift_fresh"),
 }
 """Operations that make a row of each row, whatever their number."""
+_PRODUCTS = ("mm", "addmm", "mv", "addmv")
+_LISTED = ("split", "unsafe_split", "split_with_sizes", "unbind")
 _COMPUTES = "it computes with a size of the graph (made at {}), which changes as a job goes on. Nearest: leave it out"
 
 Noted = NotedValue | Sequence[NotedValue | None] | None
@@ -161,7 +163,7 @@ class Recorder(TorchDispatchMode):
             if sized:
                 call.refuse(_COMPUTES.format(sized))
             self._note(call)
-        elif sized or self._loses_size(func, tensors):
+        elif sized or self._loses_size(func, args, tensors):
             made = tensors_in((result,))
             if sized and not made:
                 raise ExportError(f"{place}: " + _COMPUTES.format(sized))
@@ -180,11 +182,26 @@ class Recorder(TorchDispatchMode):
             return ""
         return self._sized.get(tensor.untyped_storage().data_ptr(), "")
 
-    def _loses_size(self, func: Any, tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether an operation of constants with a row for each vertex or edge may make numbers of how many."""
-        if torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in _KEEPING:
+    def _loses_size(self, func: Any, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether an operation of constants with a row for each vertex or edge may make numbers of how many.
+
+        Raises: ExportError for one that makes as many tensors as there are.
+        """
+        name = func.overloadpacket.__name__
+        if name in _LISTED:
+            dim = next((one for one in args[2 - (name == "unbind") :]), 0)
+            if self.counts(args[0].shape[dim]) and (name == "unbind" or args[1] != args[0].shape[dim]):
+                refuse(
+                    f"{place_here()}: {name} makes as many tensors as the graph has vertices or edges, of a constant"
+                )
+        if torch.Tag.pointwise in func.tags or name in _KEEPING:
             return False
-        return any(n and n % size == 0 for one in tensors for n in one.shape for size in set(self.sizes.values()))
+        summed = [tensors_in(args)[-1].shape[0]] if name in _PRODUCTS else [n for one in tensors for n in one.shape]
+        return any(map(self.counts, summed))
+
+    def counts(self, size: int) -> bool:
+        """Return whether the size of a dimension is one that the graph has, or several times that."""
+        return any(size and size % one == 0 for one in self.sizes.values() if one)
 
     def _note(self, call: Operation) -> None:
         name = call.name.rstrip("_")

@@ -25,7 +25,7 @@ from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
 from freshet.gnn.pyg.own.edges import add_self_loops, aggregated, gcn_norm, remove_self_loops, scatter, softmax
 from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
-from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain
+from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step
@@ -239,8 +239,9 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     if aggregation is not None:
         clone.aggr_module = _Recorded(recorder, step, aggregation)
     try:
-        with torch.no_grad(), lengths_recorded(), _noting(recorder, type(clone)), recorder, recorded:
-            made = clone(**arguments)
+        with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
+            with _noting(recorder, type(clone)), recorder, recorded:
+                made = clone(**arguments)
     except ExportError:
         raise
     except Exception as error:

@@ -6,10 +6,11 @@ import builtins
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.places import place_here
@@ -31,6 +32,7 @@ _TAKE_SIZES = {
     *("new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "view", "reshape", "expand"),
     *("broadcast_to", "unflatten", "repeat", "tile", "narrow", "split", "split_with_sizes"),
 }
+_CUTS = ("__getitem__", "narrow", "split", "split_with_sizes", "unflatten", "view", "reshape")
 _FILLED = {"full": 1, "new_full": 2}  # the place of what they are filled with
 _LEAVE_TORCH = {
     *("tolist", "numpy", "item", "is_nonzero", "__bool__", "__int__", "__float__", "__index__", "__complex__"),
@@ -63,6 +65,9 @@ class RecordedSizes(TorchFunctionMode):
         given = list(_sizes_in((args, options)))
         self._handed |= {one.real: one for one in given if one.real > _LEAST}
         result = func(*plain(args), **plain(options)) if given else func(*args, **options)
+        if given and name in _CUTS and self.recorder.find(args[0]) is None and _differs(args[0]):
+            for one in tensors_in((result,)):  # of a table, as much as there is of the graph
+                self.recorder.depends(one, place_here())
         if given and (computed := _computed_with(name, args, options)):
             if any(self.recorder.find(one) is not None for one in tensors_in((args, options))):
                 computed[0].refuse()
@@ -106,6 +111,12 @@ class RecordedSizes(TorchFunctionMode):
                     self.supposed.refuse(f"takes a slice of {size} ({_shown(one)})")
             if one is not None and one is not Ellipsis:
                 dim += one.dim() if isinstance(one, torch.Tensor) and one.dtype == torch.bool else 1
+
+
+def _differs(constant: torch.Tensor) -> bool:
+    """Return whether the numbers of a tensor are not all the same."""
+    with _disable_current_modes():
+        return constant.numel() > 0 and not bool((constant == constant.flatten()[0]).all())
 
 
 def _name_of(func: Any) -> str:
@@ -177,6 +188,28 @@ def lengths_recorded() -> Iterator[None]:
         builtins.len = true_len
 
 
+@contextmanager
+def scripts_refused(supposed: Supposed) -> Iterator[None]:
+    """Refuse functions of torch.jit as they are called: in these, sizes are plain numbers."""
+    kinds = torch.jit.ScriptFunction, torch._C.ScriptMethod
+    before = [(kind, kind.__call__) for kind in kinds]
+
+    def refuse(one: Any, *_: Any, **__: Any) -> NoReturn:
+        msg = (
+            f"{place_here()}: {one.name} was made by torch.jit, whose code is not looked into: call the function that "
+        )
+        supposed.refused = supposed.refused or ExportError(msg + "it was made of")
+        raise supposed.refused
+
+    for kind in kinds:
+        kind.__call__ = refuse
+    try:
+        yield
+    finally:
+        for kind, call in before:
+            kind.__call__ = call
+
+
 class Reading(NamedTuple):
     """Result of a conv where its branches see some sizes: a value, or an error; and the branches that it met."""
 
@@ -201,7 +234,7 @@ def explored(run: Callable[[Sizes], Reading], real: Sizes, alike: Callable[[Size
         if any(all(guard.holds(sizes) == guard.holds(one.supposed) for guard in one.guards) for one in like):
             continue
         if len(done) == _MOST_RUNS:
-            raise ExportError(_differs(done[0].guards[0], f"and so do {len(waiting)} more"))
+            raise ExportError(_why_differing(done[0].guards[0], f"and so do {len(waiting)} more"))
         made = run(sizes)
         first = next((one for one in done if without(one.supposed) == without(sizes)), made)
         if made is first and not done and made.error is not None:
@@ -211,13 +244,13 @@ def explored(run: Callable[[Sizes], Reading], real: Sizes, alike: Callable[[Size
             why = "and gives something else where there are no edges"
         if why:
             guard = next(g for one in (first, *done) for g in one.guards if g.holds(one.supposed) != g.holds(sizes))
-            raise ExportError(_differs(guard, why)) from made.error
+            raise ExportError(_why_differing(guard, why)) from made.error
         done.append(made)
         waiting += [other for guard in made.guards for other in guard.others(sizes)]
     value, guards = done[0].value, done[0].guards
     assert value is not None  # or its error was raised
     if guards and not any(one.op == "aggregate" for one in all_of(value)):
-        raise ExportError(_differs(guards[0], "and reads no edges where there are many"))
+        raise ExportError(_why_differing(guards[0], "and reads no edges where there are many"))
     return value
 
 
@@ -230,7 +263,7 @@ def _apart(first: Reading, other: Reading) -> str:
     return "" if difference(first.value, other.value) is None else "and gives something else there"
 
 
-def _differs(guard: Guard, why: str) -> str:
+def _why_differing(guard: Guard, why: str) -> str:
     symbol = _SYMBOLS.get(guard.compare.__name__, guard.compare.__name__)
     return (
         f"{guard.place}: it branches on a size of the graph ({guard.left} {symbol} {guard.right}) {why}; {WHAT_TO_DO}"

@@ -164,6 +164,12 @@ def test_kinds(tmp_path: Path) -> None:
     assert types == ["by_kind", "hetero_conv"] * 2  # relations into one kind stay together
 
 
+def with_size_in_a_constant(s: Any, x: Any, e: Any) -> Any:
+    kept = torch.zeros(1)
+    kept[0] = x.size(0)
+    return s.second(s.first(x, e) + (kept - 3000).relu(), e)
+
+
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "mean of vertices": (rows_of(lambda s, h: h.view(-1, 2, 3).mean(0)), {}, "mean reads more than one vertex"),
     "softmax of vertices": (
@@ -181,6 +187,7 @@ REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     ),
     "a branch on rows": (rows_of(lambda s, h: torch.where(h > 0, h, h.sum(-1, keepdim=True))), {}, "compares rows"),
     "chance": (rows_of(lambda s, h: h.view(-1, 2, 3).flatten(1) + torch.randn(6)), {}, "random|differs|again"),
+    "a size in a constant": (with_size_in_a_constant, {}, "setitem .*writes over"),
     "sorted channels": (rows_of(lambda s, h: h.sort(-1).values), {}, "sort"),
 }  # fmt: skip
 

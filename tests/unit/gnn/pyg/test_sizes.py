@@ -29,7 +29,9 @@ import torch
 from torch import nn
 from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.utils import scatter, softmax
-
+@torch.jit.script
+def scripted(h):
+    return h * 2 if h.size(0) > 3000 else h
 class Conv(MessagePassing):
     total = 0
     def __init__(self):
@@ -52,7 +54,7 @@ class Sub(GATConv):
     def forward(self, x, edge_index):
         return {subclass}
 """
-BEFORE, BEHIND, MESSAGE, SUBCLASS = 18, 20, 23, 29
+BEFORE, BEHIND, MESSAGE, SUBCLASS = 20, 22, 25, 31
 REFUSED = {
     "no edges": (BEFORE, "before", "if edge_index.numel() == 0: return x"),
     "no edges, by width": (BEFORE, "before", "if not edge_index.size(1): return h"),
@@ -98,6 +100,21 @@ REFUSED = {
     "calls in a buffer": (BEHIND, "behind", "self.buffer += 1; h = h * 2 if self.buffer > 10_000 else h"),
     "a subclass": (SUBCLASS, "subclass", "super().forward(x, edge_index) if edge_index.numel() else x"),
     "caught": (BEHIND, "behind", "h = h if (lambda: x.size(0) > 300)() else -h"),
+    "a product of ones": (
+        BEHIND,
+        "behind",
+        "h = h + (x.new_ones(1, x.size(0)) @ x.new_ones(x.size(0), 1) - 3000).relu()",
+    ),
+    "a product of ones, written": (
+        BEHIND,
+        "behind",
+        "a, b = torch.zeros(1, 1), torch.ones(1, len(x)); torch.mm(b, b.t(), out=a); h = h + (a - 3000).relu()",
+    ),
+    "a table": (BEHIND, "behind", "h = h + (torch.arange(8000) > 3000).float()[: x.size(0)].view(-1, 1)"),
+    "a narrowed table": (BEHIND, "behind", "h = h + torch.arange(8000).sub(3000).relu().narrow(0, 0, len(x))[:, None]"),
+    "parts of ones": (BEHIND, "behind", "h = h * len(torch.ones(x.size(0)).split(3000))"),
+    "ones by themselves": (BEHIND, "behind", "h = h + (len(torch.ones(x.size(0)).unbind()) > 3000)"),
+    "a script": (BEHIND, "behind", "h = scripted(h)"),
     "alpha": (BEHIND, "behind", "h = torch.mul(h, 2.0, out=torch.empty_like(h))"),
 }
 TAKEN = {
@@ -113,6 +130,7 @@ TAKEN = {
     "whole slices": ("behind", "h = h[: x.size(0)] + x.new_ones(x.size(0) * 4).view(x.shape)"),
     "heads": ("message", "h_j = h_j.view(-1, 2, h_j.size(1) // 2).view(h_j.numel() // 4, 4)"),
     "calls that are counted": ("behind", "self.calls += 1; self.buffer += 1; self.kept['calls'][0] += 1"),
+    "a table of zeros": ("behind", "h = h + torch.zeros(9000, 4)[: x.size(0)] @ torch.ones(4, 4)"),
     "added times two": ("behind", "h = torch.zeros_like(x).index_add_(0, edge_index[1], h[edge_index[0]], alpha=2.0)"),
 }
 
