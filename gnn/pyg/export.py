@@ -192,7 +192,7 @@ def _recorded_where_needed(
         except ExportError as error:
             refused.append(error)
         if refused[-1].about == OUT_EDGES:
-            return _recorded_where_needed(kinds_model, module, asked, more._replace(both_ways=True), checks)
+            return _recorded_where_needed(kinds_model, module, asked._replace(both_ways=True), more, checks)
     raise _refusal(*refused)
 
 

@@ -150,6 +150,8 @@ def takes_both(module: Any, weigh: Collection[str]) -> bool:
 def is_read(module: Any) -> bool:
     """Return whether a module is a conv that is read as it runs: one of the user's own, or of PyG's without a layer."""
     home = type(module).__module__
+    if getattr(type(module), "is_run_as_it_is", False):  # with functions of what edges have in front of it
+        return True
     if classes_of(type(module)):  # a written layer stands in its place
         return False
     return isinstance(module, MessagePassing) and (

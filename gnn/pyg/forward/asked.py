@@ -13,13 +13,15 @@ class Asked(NamedTuple):
     """The exported result of a module: that of this method, and of several results the one of this place or name.
 
     edge_features: whether convs that nobody calls get attributes of edges that they may do without. recorded: whether
-    what stands between convs is read as it runs.
+    what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
+    way round, too, as a relation that mirrors them.
     """
 
     method: str = "forward"
     output: int | str | None = None
     edge_features: bool = False
     recorded: bool = False
+    both_ways: bool = False
 
     def of(self, module: Module, result: Any) -> Any:
         """The result that is asked for.

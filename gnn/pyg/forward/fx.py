@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
+from freshet.gnn.pyg.forward.encoding import EncodingReader
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
@@ -36,7 +37,6 @@ from freshet.gnn.pyg.forward.parameters import (
     why_kinds,
 )
 from freshet.gnn.pyg.forward.places import name_of
-from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.forward.sampled import LAYER_NAMES, SampledLayers, ends_the_list
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
@@ -70,7 +70,7 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     name = f"{type(module).__name__}.{asked.method}"
     if reason := why_kinds(module):
         raise ExportError(reason)
-    ways, more = _ways(module, name, parameters, asked.method)
+    ways, more = _ways(module, name, parameters, asked)
     try:
         ops, result, how = _traced_one_way(module, ways, head, asked)
     except ExportError:
@@ -106,7 +106,7 @@ def _own_run(module: Module, how: Parameters, held: HeldData, asked: Asked, widt
 
 
 def _ways(
-    module: Module, name: str, parameters: list[inspect.Parameter], method: str
+    module: Module, name: str, parameters: list[inspect.Parameter], asked: Asked
 ) -> tuple[list[Parameters], list[inspect.Parameter]]:
     """The ways in which a forward may be called, the likeliest first, and its parameters beside rows and edges.
 
@@ -114,7 +114,7 @@ def _ways(
     """
     if takes_data(parameters):
         return ways_of_data(), []
-    held, read = bool(data_of(module)), field_read(getattr(module, method))
+    held, read = bool(data_of(module)), field_read(getattr(module, asked.method))
     if held and takes_nothing(parameters):
         return [one._replace(held=HeldData()) for one in ways_of_data()], []
     if held and read and takes_no_edges(parameters):
@@ -127,7 +127,7 @@ def _ways(
             msg = f"{error}. {read} is read, and is no field of a Data of torch_geometric"
             raise ExportError(msg) from None
         raise
-    ways = ways_of(module, name, edges, more)
+    ways = ways_of(module, name, edges, more, recorded=asked.recorded)
     return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
 
 
@@ -317,7 +317,7 @@ def _read(
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
     samples = Samples(given, shapes)
-    return RecordingReader(ops, graph, given, root, name, rows, opens, samples, recorded=asked.recorded).results()
+    return EncodingReader(ops, graph, given, root, name, rows, opens, samples, recorded=asked.recorded).results()
 
 
 def _several(module: Module, asked: Asked, results: Any) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from torch.nn import Module
-from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv
+from torch_geometric.nn import MLP, AntiSymmetricConv, DeepGCNLayer, FiLMConv, MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
 from freshet.gnn.pyg.forward.joins import jumped
 from freshet.gnn.pyg.forward.line import Operations
@@ -46,13 +47,16 @@ def opened(
     other: Other | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
     given: ConvCall | None = None,
+    encoding: Encoding | None = None,
 ) -> str:
     """Note the operations of a module that is called with these rows; returns the name of the rows that it makes.
 
     `edge_weights` and `attributes`: whether it is called with those of edges. `other` opens modules that are neither
     torch's nor PyG's; without it they stay whole. `options`: constants that the module is called with. `given`: how
-    it is called, where that is known.
+    it is called, where that is known. `encoding`: what its conv is called with, where that are functions.
     """
+    if encoding is not None and isinstance(module, MessagePassing):
+        return _encoded(ops, name.removeprefix("."), module, rows, encoding)
     if written_class(module) is not None:  # a written layer stands in its place
         attributes = attributes and takes_attributes(module)
         return ops.add(rows, Step(name.removeprefix("."), module, edge_weights, attributes=attributes, given=given))
@@ -63,7 +67,8 @@ def opened(
     if type(module) is MLP:
         return _mlp(ops, name, module, rows)
     if type(module) is DeepGCNLayer:
-        return _deep_gcn_layer(ops, name, module, rows, edge_weights=edge_weights, attributes=attributes)
+        how = {"edge_weights": edge_weights, "attributes": attributes, "encoding": encoding}
+        return _deep_gcn_layer(ops, name, module, rows, how)
     if type(module) is AntiSymmetricConv:
         name = name.removeprefix(".")
         return _anti_symmetric_conv(ops, name, module, rows, edge_weights=edge_weights, attributes=attributes)
@@ -139,7 +144,17 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
     return rows
 
 
-def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_weights: bool, attributes: bool) -> str:
+def _encoded(ops: Operations, name: str, conv: Any, rows: str, encoding: Encoding) -> str:
+    """Note a conv that is handed functions of what its edges have."""
+    weights, attributes = (one if one in encoding.reads else None for one in ("edge_weight", "edge_attr"))
+    given = ConvCall("x", "edge_index", weights, attributes)
+    has = weights is not None, attributes is not None
+    return ops.add(rows, Step(name, encoding.of(conv), has[0], attributes=has[1], given=given))
+
+
+def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, how: Mapping[str, Any]) -> str:
+    """Note a DeepGCNLayer; `how` its conv is called, as `opened` has it."""
+
     def norm_and_act(rows: str) -> str:
         if module.norm is not None:
             rows = opened(ops, f"{name}.norm", module.norm, rows, edge_weights=False)
@@ -148,7 +163,7 @@ def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, *, edge_
     before = rows
     if module.block == "res+":
         rows = norm_and_act(rows)
-    rows = opened(ops, f"{name}.conv", module.conv, rows, edge_weights=edge_weights, attributes=attributes)
+    rows = opened(ops, f"{name}.conv", module.conv, rows, **how)
     if module.block != "res+":
         rows = norm_and_act(rows)
     if module.block == "plain":

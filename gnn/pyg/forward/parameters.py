@@ -107,8 +107,12 @@ class Parameters(NamedTuple):
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
 
 
-def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Parameter]) -> list[Parameters]:
+def ways_of(
+    module: Module, name: str, edges: str | None, more: list[inspect.Parameter], *, recorded: bool
+) -> list[Parameters]:
     """The ways in which a forward may be called, the likeliest first; `more`: its parameters beside rows and edges.
+
+    `recorded`: whether it may make of attributes what convs read.
 
     Raises: ExportError where it needs what it cannot be given.
     """
@@ -127,6 +131,10 @@ def ways_of(module: Module, name: str, edges: str | None, more: list[inspect.Par
             ways.append(how._replace(shapes=Shapes(column=True)))
         if attributes is not None and all(edge_width_of(part) == 1 for part in parts if takes_attributes(part)):
             ways.append(how._replace(shapes=Shapes(flat=True)))  # as edge_attr.view(-1, 1) reads them
+    encoded = None if reads or adds or not recorded else next((p.name for p in more if p.name in ATTRIBUTE_NAMES), None)
+    if encoded is not None and not [p for p in more if p.default is p.empty and p.name != encoded]:
+        weights = next((p.name for p in more if p.name in WEIGHT_NAMES and p.name != encoded), None)
+        ways.insert(0, Parameters(edges, weights, attributes=encoded, of_sample=told, reads_them=True))
     if any(name in SIZES_OF_HOPS for name in told):  # a module that hands them on takes None
         ways += [how._replace(hops=False) for how in ways]
     optional = next((p.name for p in more if p.name in ATTRIBUTE_NAMES and p.default is None), None)

@@ -3,72 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch.nn import Module, ModuleList
+from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.places import RUNS_AGAIN, label_of, standing_at
+from freshet.gnn.pyg.forward.again import Made, traced_again
+from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.norms import reads_whole_graph
 from freshet.gnn.pyg.steps import class_name, written_class
 
 _ADDS = ("add", "iadd", "stack", "cat", "maximum", "minimum")
 _REDUCES = ("sum", "mean", "max", "min", "prod", "amax", "amin")
-
-
-class Made(NamedTuple):
-    """The result of an earlier operation, by its number, or the rows of that parameter."""
-
-    of: int | str
-
-
-class _Call(NamedTuple):
-    """An operation of a traced graph. kind: that of torch.fx; target: a function, or the name of a method or part."""
-
-    kind: str
-    target: Any
-    args: Any
-    options: Any
-    place: str
-
-
-class TracedFunction(Module):
-    """Runs operations of a traced forward again, from rows to one result."""
-
-    def __init__(self, calls: Sequence[_Call], parts: Sequence[Module]) -> None:
-        """Take the operations in order; the target of one that calls a module is its number among `parts`."""
-        super().__init__()
-        self._calls, self.parts = list(calls), ModuleList(parts)
-
-    def forward(self, **rows: Any) -> Any:
-        """Return the result of the last operation, given rows0, rows1 and so on."""
-        made = list[Any]()
-
-        def of(given: Any) -> Any:
-            if isinstance(given, Made):
-                return rows[given.of] if isinstance(given.of, str) else made[given.of]
-            if isinstance(given, list | tuple):
-                return type(given)(map(of, given))
-            if isinstance(given, dict):
-                return {name: of(value) for name, value in given.items()}
-            return slice(of(given.start), of(given.stop), of(given.step)) if isinstance(given, slice) else given
-
-        for call in self._calls:
-            args, options = of(call.args), of(call.options)
-            with standing_at(call.place):
-                if call.kind == "call_module":
-                    made.append(self.parts[call.target](*args, **options))
-                elif call.kind == "call_method":
-                    made.append(getattr(args[0], call.target)(*args[1:], **options))
-                else:
-                    made.append(call.target(*args, **options))
-        return made[-1]
-
-
-RUNS_AGAIN.add(TracedFunction.forward.__code__)
 
 
 class RecordingReader(Reader):
@@ -120,29 +68,19 @@ class RecordingReader(Reader):
         """Have what waits be rows, where an operation that is no function of rows reads it."""
         if node not in self._waiting:
             return
-        calls, parts, names, numbers = list[_Call](), list[Module](), list[str](), dict[Any, int]()
-        needed = self._behind(node)
+        names, needed = list[str](), self._behind(node)
 
         def given(one: Any) -> Any:
-            if one in numbers:
-                return Made(numbers[one])
             if one in self._constants:
                 return self._constants[one]
             if (name := self._rows[one]) not in names:
                 names.append(name)
             return Made(f"rows{names.index(name)}")
 
-        for one in [other for other in self._nodes if other in needed]:
-            args, options = torch.fx.node.map_arg((one.args, dict(one.kwargs)), given)
-            target = one.target
-            if one.op == "call_module":
-                parts.append(self._root.get_submodule(one.target))
-                target = len(parts) - 1
-            numbers[one] = len(calls)
-            calls.append(_Call(one.op, target, args, options, one.meta.get("line") or ""))
+        function = traced_again([one for one in self._nodes if one in needed], self._root, given)
         if not names:
             raise ExportError(self._reads_other(node))
-        self._rows[node] = self._ops.function(self._name(node), TracedFunction(calls, parts), names)
+        self._rows[node] = self._ops.function(self._name(node), function, names)
         del self._waiting[node]
 
     def _behind(self, node: Any) -> set[Any]:

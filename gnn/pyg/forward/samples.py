@@ -103,6 +103,11 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
+    def is_of_edges(self, node: Any) -> bool:
+        """Return whether a node is what edges have, weights or attributes, moved about or not."""
+        value = self._values.get(node)
+        return isinstance(value, torch.Tensor) and value.is_floating_point()
+
     def is_size(self, node: Any) -> bool:
         """Return whether a node is a size of the graph, or several."""
         return isinstance(self._values.get(node), int | tuple)

@@ -45,8 +45,6 @@ class KindsAsked(NamedTuple):
     stats_from: Any = None
     head: str | Mapping[str, str] | None = None
     ids: Any = None
-    both_ways: bool = False
-    """Whether a module without kinds reads its edges the other way round, too: as a relation that mirrors them."""
 
 
 def kinds_model(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[Any], object] | None) -> KindsModel:
@@ -75,7 +73,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     call = call_of(module, asked.method, f"{type(module).__name__}.{asked.method}")
     if more.metadata is None and more.mirrors is None and not reads_kinds(module, asked.method):
         call = call._replace(plain=True)
-    kinds = _kinds(module, call, more)
+    kinds = _kinds(module, call, more, both_ways=asked.both_ways)
     features, ids = _features(kinds, more.features), _ids_by_kind(kinds, more.ids)
     module = initialised(module, call, kinds, features)
     stored = more.stats_from if isinstance(more.stats_from, StoredGraph) else None
@@ -125,12 +123,12 @@ def _ids_by_kind(kinds: Metadata, given: Any) -> dict[str, list[Any]]:
     return {kinds.names[0]: listed_ids(kinds.names[0], given)}
 
 
-def _kinds(module: Module, call: ModuleCall, more: KindsAsked) -> Metadata:
+def _kinds(module: Module, call: ModuleCall, more: KindsAsked, *, both_ways: bool) -> Metadata:
     if call.plain:
         named = list(more.edge_types or [PLAIN_TYPE])
         if len(named) > 1:
             refuse(f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one")
-        types = [named[0], f"rev_{named[0]}"] if more.both_ways else named
+        types = [named[0], f"rev_{named[0]}"] if both_ways else named
         return kinds_of(module, (["vertex"], [("vertex", one, "vertex") for one in types]), more.mirrors)
     if call.types is None:
         if more.edge_types:

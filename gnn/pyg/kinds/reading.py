@@ -78,12 +78,12 @@ def read(
     unread = KindsOperations(kinds, features)
     if any(map(_is_dead, graph.nodes)):
         with suppress(ExportError):
-            KindsReader(unread, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
+            KindsReader(unread, graph, root, given, kinds, frozen, ids, asked=asked).results()
     for node in reversed(list(graph.nodes)):
         if _is_dead(node):
             graph.erase_node(node)
     ops = KindsOperations(kinds, features)
-    results = KindsReader(ops, graph, root, given, kinds, frozen, ids, recorded=asked.recorded).results()
+    results = KindsReader(ops, graph, root, given, kinds, frozen, ids, asked=asked).results()
     refuse_misnamed(name, ops, kinds, dict(zip(returned_as, results, strict=True)))
     ops.settle(results)
     if frozen is not None:
@@ -119,14 +119,14 @@ class KindsReader(RecordingReader):
         frozen: Statistics | None = None,
         ids: Mapping[str, Sequence[Any]] | None = None,
         *,
-        recorded: bool = False,
+        asked: Asked,
     ) -> None:
         """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are.
 
-        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`. `recorded`: see `Asked`.
+        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
         """
-        samples = Samples(given, mirrors=() if given.types is not None else kinds.mirrors)
-        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, recorded=recorded)
+        samples = Samples(given, mirrors=kinds.mirrors if asked.both_ways else ())
+        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, recorded=asked.recorded)
         self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
         self._ids = ids or {}

@@ -12,7 +12,8 @@ import numpy as np
 from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
-from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.errors import RECORDED, refuse
+from freshet.gnn.pyg.forward.again import EncodedConv
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.program import relation_layer
@@ -40,7 +41,8 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    name = class_name(step.op).rsplit(".", 1)[1]
+    encoded = isinstance(step.op, EncodedConv)
+    name = class_name(step.op.conv if encoded else step.op).rsplit(".", 1)[1]  # type: ignore[union-attr]
     try:
         check_conv(step)
         given = _given(step)
@@ -52,7 +54,7 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
         return steps_of(step.name, read(step, given, ConvWidths(width, attr_width)))
     except ExportError as error:
         msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
-        raise ExportError(msg) from error
+        raise ExportError(msg).of(RECORDED if encoded else "") from error
 
 
 def relation_conv_of(where: str, step: Step, source: int | None, target: int | None) -> Converted:

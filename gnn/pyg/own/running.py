@@ -19,6 +19,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv import gcn_conv
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.again import EncodedConv
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
@@ -235,12 +236,13 @@ class _RaisesError(ExportError):
 def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[str, Any], *, other: bool) -> Value:
     """Return what a conv makes; `other`: whether its branches see other sizes, which may leave no row of the graph."""
     recorder = recorded.recorder
-    aggregation = getattr(clone, "aggr_module", None)
+    conv = clone.conv if isinstance(clone, EncodedConv) else clone
+    aggregation = getattr(conv, "aggr_module", None)
     if aggregation is not None:
-        clone.aggr_module = _Recorded(recorder, step, aggregation)
+        conv.aggr_module = _Recorded(recorder, step, aggregation)
     try:
         with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
-            with _noting(recorder, type(clone)), recorder, recorded:
+            with _noting(recorder, type(conv)), recorder, recorded:
                 made = clone(**arguments)
     except ExportError:
         raise
@@ -256,7 +258,7 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     rows = recorder.sizes["vertices"]
     if other and noted is None and isinstance(made, torch.Tensor) and made.dim() == 2 and len(made) == rows:
         return recorder.shared(Operation("return", None, (made,), {}, made, ""), made, 0)  # type: ignore[arg-type]
-    dims = (2,) if isinstance(clone, MessagePassing) else (1, 2)  # a function of rows may give numbers
+    dims = (2,) if isinstance(conv, MessagePassing) else (1, 2)  # a function of rows may give numbers
     if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() not in dims:
         shape = f"a tensor of {made.dim()} dimensions" if isinstance(made, torch.Tensor) else type(made).__name__
         msg = f"{step.name}: {type(clone).__name__} returns {shape}, expected the rows of the vertices, (n, width)"

@@ -117,11 +117,6 @@ class Without(Both):
         return self.first(x, edge_index)
 
 
-class Changed(Both):
-    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
-        return self.first(x, edge_index, edge_attr * 2)
-
-
 GCN = (pyg.GCNConv(5, 4), "x, edge_index, edge_weight -> x")
 GINE = (gine(), "x, edge_index, edge_attr -> x")
 PNA: dict[str, Any] = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"]}
@@ -218,7 +213,6 @@ def test_a_model_without_attributes_has_the_bytes_of_before(tmp_path: Path) -> N
             "PNAConv with act=None and more than one layer is not supported: PyTorch Geometric cannot run it either",
         ),
         (Without, "first: GINEConv is called without attributes of edges: hand it edge_attr"),
-        (Changed, "reads something other than rows of layers, edges and constants"),
         (
             lambda: pyg.Sequential("x, edge_index, e", [(one, "x, edge_index, e -> x") for one in (gine(), GCN[0])]),
             "gets e as a weight, and another conv as something else: have an input for each",

@@ -250,7 +250,7 @@ class Branching(OneConv):
 
 class Rewiring(OneConv):
     def forward(self, x: Any, edge_index: Any) -> Any:
-        return self.conv(x, edge_index.flip(0))
+        return self.conv(x, edge_index.flip(1)[:, 1:])
 
 
 class Softmax(OneConv):

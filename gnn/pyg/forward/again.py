@@ -1,0 +1,132 @@
+"""Operations of a traced forward that are run again: functions of rows, and of what edges have, in front of a conv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module, ModuleDict, ModuleList
+
+from freshet.gnn.pyg.forward.places import RUNS_AGAIN, standing_at
+
+
+class Made(NamedTuple):
+    """The result of an earlier operation, by its number, or the rows of that parameter."""
+
+    of: int | str
+
+
+class TracedCall(NamedTuple):
+    """An operation of a traced graph. kind: that of torch.fx; target: a function, or the name of a method or part."""
+
+    kind: str
+    target: Any
+    args: Any
+    options: Any
+    place: str
+
+
+class TracedFunction(Module):
+    """Runs operations of a traced forward again, from rows to one result."""
+
+    def __init__(self, calls: Sequence[TracedCall], parts: Sequence[Module]) -> None:
+        """Take the operations in order; the target of one that calls a module is its number among `parts`."""
+        super().__init__()
+        self._calls, self.parts = list(calls), ModuleList(parts)
+
+    def forward(self, **rows: Any) -> Any:
+        """Return the result of the last operation, given rows0, rows1 and so on."""
+        made = list[Any]()
+
+        def of(given: Any) -> Any:
+            if isinstance(given, Made):
+                return rows[given.of] if isinstance(given.of, str) else made[given.of]
+            if isinstance(given, list | tuple):
+                return type(given)(map(of, given))
+            if isinstance(given, dict):
+                return {name: of(value) for name, value in given.items()}
+            return slice(of(given.start), of(given.stop), of(given.step)) if isinstance(given, slice) else given
+
+        for call in self._calls:
+            args, options = of(call.args), of(call.options)
+            with standing_at(call.place):
+                if call.kind == "call_module":
+                    made.append(self.parts[call.target](*args, **options))
+                elif call.kind == "call_method":
+                    made.append(getattr(args[0], call.target)(*args[1:], **options))
+                else:
+                    made.append(call.target(*args, **options))
+        return made[-1]
+
+
+RUNS_AGAIN.add(TracedFunction.forward.__code__)
+
+
+def traced_again(nodes: Sequence[Any], root: Module, given: Callable[[Any], Any]) -> TracedFunction:
+    """Return the function that operations of a traced graph are, in their order; `given` says what they read else."""
+    calls, parts, numbers = list[TracedCall](), list[Module](), dict[Any, int]()
+
+    def of(one: Any) -> Any:
+        return Made(numbers[one]) if one in numbers else given(one)
+
+    for one in nodes:
+        args, options = torch.fx.node.map_arg((one.args, dict(one.kwargs)), of)
+        target = one.target
+        if one.op == "call_module":
+            parts.append(root.get_submodule(one.target))
+            target = len(parts) - 1
+        numbers[one] = len(calls)
+        calls.append(TracedCall(one.op, target, args, options, one.meta.get("line") or ""))
+    return TracedFunction(calls, parts)
+
+
+class EncodedConv(Module):
+    """A conv that is handed functions of the weights and attributes of its edges."""
+
+    is_run_as_it_is = True
+    """What `steps.is_read` asks of it."""
+
+    def __init__(self, conv: Any, encoders: Mapping[str, Module], handed: Mapping[str, str], constants: Any) -> None:
+        """Take the conv; functions of `edge_weight` and `edge_attr` by parameter; and which of both others get."""
+        super().__init__()
+        self.conv, self.encoders = conv, ModuleDict(encoders)
+        self._handed, self._constants = dict(handed), dict(constants)
+
+    @property
+    def flow(self) -> str:
+        """The direction of messages."""
+        return str(self.conv.flow)
+
+    @property
+    def decomposed_layers(self) -> int:
+        """The number of layers that the conv takes apart."""
+        return int(self.conv.decomposed_layers)
+
+    @property
+    def in_channels(self) -> Any:
+        """The width of its rows, as the conv says it."""
+        return getattr(self.conv, "in_channels", None)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
+        """Return the rows that the conv gives."""
+        of_edges = {"edge_weight": edge_weight, "edge_attr": edge_attr}
+        made = {name: encoder(**of_edges) for name, encoder in self.encoders.items()}
+        made |= {name: of_edges[what] for name, what in self._handed.items()}
+        return self.conv(x, edge_index, **made, **self._constants)
+
+
+class Encoding(NamedTuple):
+    """The arguments of a conv beside rows and edges, of which some are functions of what edges have.
+
+    reads: `edge_weight`, `edge_attr` or both.
+    """
+
+    encoders: dict[str, Module]
+    handed: dict[str, str]
+    constants: dict[str, Any]
+    reads: set[str]
+
+    def of(self, conv: Any) -> EncodedConv:
+        """Return a conv so."""
+        return EncodedConv(conv, self.encoders, self.handed, self.constants)
