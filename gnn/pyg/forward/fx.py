@@ -118,7 +118,7 @@ def _ways(
     if held and takes_nothing(parameters):
         return [one._replace(held=HeldData()) for one in ways_of_data()], []
     if held and read and takes_no_edges(parameters):
-        ways = ways_of(module, name, None, parameters[1:])
+        ways = ways_of(module, name, None, parameters[1:], recorded=asked.recorded)
         return [one._replace(takes_edges=False, held=HeldData(parameters[0].name)) for one in ways], parameters[1:]
     try:
         edges, more = edge_parameter(name, parameters)
