@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import Module
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import RECORDED, ExportError
 
 _SHOWN = 4
 
@@ -84,7 +84,5 @@ def refuse_rows(clone: Module, made: Any, again: Any) -> None:
             part.register_forward_hook(look(name))
     again()
     where = f", first in {first[0]}" if first else ""
-    refuse(
-        f"the module itself gives NaN or infinity on a small graph, in {wrong} rows{where}: weights too large, or a "
-        "function that is not defined there. Mend the module; nothing was written"
-    )
+    msg = f"the module itself gives NaN or infinity on a small graph, in {wrong} rows{where}: weights too large, or a "
+    raise ExportError(msg + "function that is not defined there. Mend the module; nothing was written").of(RECORDED)

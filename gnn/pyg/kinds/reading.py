@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from torch.fx import Node
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
@@ -166,6 +167,7 @@ class KindsReader(RecordingReader):
             ids, table = args[1], self._constants[args[0]]
         else:
             return None
+        ids = ids if isinstance(ids, Node) else None  # else a slice, say
         kind = self._samples.relation_of("ids", ids)
         if kind is None and self._rows.get(ids) in self._ops.inputs:
             kind = self._ops.kind[self._rows[ids]]

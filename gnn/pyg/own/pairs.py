@@ -19,9 +19,11 @@ from freshet.gnn.pyg.check import TOLERANCE, TOLERANCE_OF_FLOAT64, off, on_one_t
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.places import blamed
+from freshet.gnn.pyg.forward.sizes import Supposed
 from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.program import EndsMaker
 from freshet.gnn.pyg.own.recorder import NotedValue, Recorder
+from freshet.gnn.pyg.own.sizes import RecordedSizes, lengths_recorded, scripts_refused
 from freshet.gnn.pyg.own.values import Value, difference
 from freshet.gnn.pyg.running import clone_of
 from freshet.gnn.pyg.steps import Weights
@@ -75,13 +77,18 @@ def _read(head: Module, widths: tuple[int, int], size: int, where: str) -> Value
         end = Value("gather", width, "edges", (Value("rows", width, "vertices", name=name),), name=name)
         recorder.note(rows, NotedValue(end, 0))
         given.append(rows)
+    sizes = Supposed({"pairs": size})
     try:
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), lengths_recorded(), scripts_refused(sizes), recorder, RecordedSizes(recorder, sizes):
             made = clone(*given)
+        if sizes.guards:
+            refuse(f"{sizes.guards[0].place}: it branches on the number of pairs; a score is of its two rows alone")
     except ExportError as error:
         msg = f"{where}: {type(head).__name__} is not supported: {error}"
         raise ExportError(msg) from error
     except Exception as error:
+        if sizes.refused is not None:
+            raise sizes.refused from error
         place, _ = blamed(error)
         about = f"rows of width {widths[0]} and {widths[1]}{' at ' + place if place else ''}"
         msg = f"{where}: {type(head).__name__} fails on {about} ({type(error).__name__}: {error})"

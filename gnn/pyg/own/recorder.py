@@ -113,8 +113,8 @@ class Operation(NamedTuple):
 
 _KEEPING = {
     *("view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "select", "slice", "unsqueeze"),
-    *("squeeze", "split", "split_with_sizes", "unbind", "cat", "stack", "detach", "alias", "clone", "contiguous"),
-    *("repeat", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"),
+    *("squeeze", "split", "unsafe_split", "split_with_sizes", "unbind", "cat", "stack", "detach", "alias", "clone"),
+    *("contiguous", "repeat", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"),
     *("empty_like", "fill_", "zero_", "copy_", "_to_copy", "lift_fresh"),
 }
 """Operations that make a row of each row, whatever their number."""

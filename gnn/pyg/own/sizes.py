@@ -26,6 +26,7 @@ _COUNTS: dict[str, Callable[[Sizes], int]] = {
     "edges": lambda sizes: sizes["edges"],
     "sources": lambda sizes: sizes["sources"],
     "vertices": lambda sizes: sizes["vertices"],
+    "pairs": lambda sizes: sizes["pairs"],
 }
 _SAY_SIZES = {"size", "shape", "numel", "nelement", "__len__", "stride", "nbytes"}
 _TAKE_SIZES = {
@@ -47,7 +48,7 @@ class RecordedSizes(TorchFunctionMode):
         """Take what notes the tensors, and what sizes are held to be."""
         super().__init__()
         self.recorder, self.supposed = recorder, supposed
-        names = [name for name in _COUNTS if name in supposed.real or name.startswith("edges")]
+        names = [name for name in _COUNTS if name.split(" ")[0] in supposed.real]
         self._known = {name: _COUNTS[name](supposed.real) for name in names}
         self._handed = dict[int, RecordedSize]()  # sizes that torch was given, as sums of others
 
