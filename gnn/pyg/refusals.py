@@ -54,7 +54,6 @@ _HINTS: dict[str, str] = {
     "LabelPropagation": "is not supported: it has no weights. Nearest: APPNP, with labels as features",
     "AttentiveFP": "is not supported: it gives a row per graph, by GRUs. Nearest: GAT with edge_dim",
     "SignedGCN": "is not supported: it reads two kinds of edges. Nearest: GraphConv with weights of 1 and -1",
-    "GroupAddRev": "is not supported: it splits rows into groups of channels. Nearest: DeepGCNLayer",
     "GraphUNet": f"{_PER_GRAPH}. Nearest: GCN with jk='cat'",
     "RENet": "is not supported: its rows have a history. Nearest: times of edges as attributes",
     "WLConv": "is not supported: it numbers colours of vertices, and has no weights. Nearest: WLConvContinuous",

@@ -327,14 +327,13 @@ def _mix_hop_conv(conv: OpenedConv, x: str) -> str:
 
 
 def _simple_conv(conv: OpenedConv, x: str) -> str:
-    hop = conv.hop_of(x, 1, Hop(normalize=False, add_self_loops=False, aggr=conv.aggr))
-    if conv.module.combine_root is None:
+    beside = conv.module.combine_root == "self_loop" and conv.aggr != "sum"
+    plain = _plain(conv.aggr)
+    hop = conv.hop_of(x, 1, plain._replace(add_self_loops=True, existing_loops="beside") if beside else plain)
+    if conv.module.combine_root is None or beside:
         return hop
     if conv.module.combine_root == "cat":
         return conv.joined("cat", [x, hop], "cat")
-    if conv.module.combine_root == "self_loop" and conv.aggr != "sum":
-        msg = f"{conv.name}: SimpleConv with aggr={conv.module.aggr!r} and combine_root='self_loop' is not supported: "
-        raise ExportError(msg + "it adds a self-loop beside those that are there. Nearest: combine_root='sum'")
     return conv.added(hop, x, "sum")  # a further self-loop of weight 1 is the same
 
 

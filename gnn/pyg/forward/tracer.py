@@ -8,12 +8,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch_geometric.data import storage
-from torch_geometric.nn import DirGNNConv, MessagePassing
+from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
@@ -108,6 +109,17 @@ class TracedRoot(Module):
         return self._call(getattr(self, "inner", None), given)
 
 
+def _reversible(module: Any, x: Any, edge_index: Any, *more: Any) -> Any:
+    """Return what GroupAddRev makes of rows: each group of channels is added to what a conv makes of the one before."""
+    parts = torch.chunk(x, module.num_groups, dim=module.split_dim)
+    groups = [parts[i] for i in range(module.num_groups)]
+    last, made = sum(groups[1:]), []
+    for group, conv in zip(groups, module.convs, strict=True):
+        last = group + conv(last, edge_index, *more)
+        made.append(last)
+    return torch.cat(made, dim=module.split_dim)
+
+
 _NAMES = ModuleInputs(["x"], ["edge_index"], ["edge_weight"], ["edge_attr"])
 
 
@@ -191,11 +203,15 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
-        if type(m) is DirGNNConv:  # which calls two convs
+        if type(m) in (DirGNNConv, GroupAddRev):  # which call others
             return False
         if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True
         return super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Note a call; GroupAddRev by what it computes, since its forward saves memory in a way that is not traced."""
+        return super().call_module(m, partial(_reversible, m) if type(m) is GroupAddRev else forward, args, kwargs)
 
     def create_node(self, *args: Any, **options: Any) -> Any:
         """An operation, with the line where it stands."""

@@ -136,6 +136,25 @@ def test_columns_of_a_gate_are_rows_of_its_matrix(tmp_path: Path) -> None:
     assert model.layers[1].out_width == WIDTH
 
 
+class Block(nn.Module):
+    """What RevGNN repeats; the mask drops at training alone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.conv = nn.LayerNorm(width), pyg.SAGEConv(width, width)
+
+    def forward(self, x: Any, edge_index: Any, mask: Any = None) -> Any:
+        x = self.norm(x).relu()
+        return self.conv(x * mask if self.training and mask is not None else x, edge_index)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_groups_of_channels(groups: int, tmp_path: Path) -> None:
+    deep = pyg.GroupAddRev(Block(WIDTH // groups), num_groups=groups)
+    module = Between(lambda s, x, e: s.second(s.deep(s.first(x, e), e, None), e), deep=deep)
+    assert sum(layer.type == "sage_conv" for layer in export_model(module, tmp_path / "M").layers) == groups + 1
+
+
 def test_models_that_need_none_of_this_are_as_before(tmp_path: Path) -> None:
     model = export_model(Between(rows_of(lambda s, h: torch.relu(h * 2).squeeze())), tmp_path / "M")
     assert [layer.type for layer in model.layers] == ["sage_conv", "scale", "relu", "graph_conv"]

@@ -56,6 +56,7 @@ WEIGHTED: dict[str, Any] = {
     "tag-std": lambda: pyg.TAGConv(4, 3, K=2, aggr="std"),
     "lg-mean": lambda: pyg.LGConv(aggr="mean"),
     **{f"simple-{aggr}": lambda aggr=aggr: pyg.SimpleConv(aggr=aggr, combine_root="cat") for aggr in ALL},
+    **{f"loops-{aggr}": lambda aggr=aggr: pyg.SimpleConv(aggr=aggr, combine_root="self_loop") for aggr in ALL},
 }  # fmt: skip
 UNWEIGHTED: dict[str, Any] = {
     **{f"le-{aggr}": lambda aggr=aggr: pyg.LEConv(4, 3, aggr=aggr) for aggr in ALL},
@@ -129,11 +130,6 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
     ),
     "against-edges": (lambda: pyg.ARMAConv(4, 3, flow="target_to_source"), True, "conv: flow='target_to_source' is"),
     "phi": (lambda: pyg.AntiSymmetricConv(4, pyg.LEConv(4, 4, aggr="max")), True, "conv.phi: LEConv with aggr='max'"),
-    "simple-loops": (
-        lambda: pyg.SimpleConv(aggr="max", combine_root="self_loop"),
-        True,
-        "conv: SimpleConv with aggr='max' and combine_root='self_loop' is not supported: .* combine_root='sum'",
-    ),
 }  # fmt: skip
 
 
