@@ -116,13 +116,13 @@ class Watch:
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
         def counting(
-            epoch: int, topology: Block, sources: SourceRows, own: Any, targets: SourceRows = NO_SOURCES
+            epoch: int, topology: Block, sources: SourceRows, own: Any, targets: SourceRows = NO_SOURCES, *update: Any
         ) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
             moved = _moved(_store_of(layer), sources)
             before, recomputed = counts_of(layer), getattr(_store_of(layer), "recomputed", 0)
-            merge(epoch, topology, sources, own, targets)
+            merge(epoch, topology, sources, own, targets, *update)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
             summed_again = getattr(_store_of(layer), "recomputed", 0) - recomputed
             counts["afresh"] = counts.get("afresh", 0) + summed_again
