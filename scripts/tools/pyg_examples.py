@@ -145,7 +145,7 @@ def _metadata(entry: dict[str, Any]) -> Metadata:
 
 
 def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
-    """Make the model, with weights and statistics that are not those of a new one."""
+    """Make the model."""
     home = ModuleType(f"example_{entry['script'].removesuffix('.py').replace('/', '_')}")
     names = home.__dict__
     sys.modules[home.__name__] = home  # where Python looks for the annotations of a class
@@ -154,6 +154,11 @@ def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
     module: nn.Module = eval(entry["make"], names)
     names.setdefault("model", module)
     _size(module, entry)
+    return trained(module)
+
+
+def trained(module: nn.Module) -> nn.Module:
+    """Return a module in eval mode, with weights and statistics that are not those of a new one."""
     with torch.no_grad():
         for parameter in module.parameters():
             if not is_lazy(parameter):
