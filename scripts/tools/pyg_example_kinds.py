@@ -88,4 +88,5 @@ def _arguments(x: dict[str, Any], edges: dict[Any, Any]) -> dict[str, Any]:
     """Return what the call of a table's entry names."""
     types = [torch.full((one.shape[1],), number) for number, one in enumerate(edges.values())]
     typed = {"x": next(iter(x.values())), "edge_index": torch.cat([*edges.values()], 1), "edge_type": torch.cat(types)}
-    return {"x_dict": x, "edge_index_dict": edges, **typed}
+    sets = {f"{relation}_edge_index": of for (_, relation, _), of in edges.items()}
+    return {"x_dict": x, "edge_index_dict": edges, **typed, **sets}

@@ -34,7 +34,8 @@ class ModuleCall(NamedTuple):
     edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
     since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
     any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
-    of_sample: what it is told of a sample. traced: how a module without kinds is called, by its steps.
+    edge_sets: it takes rows, and several sets of edges by these names, each a relation. of_sample: what it is told of a
+    sample. traced: how a module without kinds is called, by its steps.
     """
 
     method: str
@@ -47,6 +48,7 @@ class ModuleCall(NamedTuple):
     data: bool = False
     rows: bool = True
     plain: bool = False
+    edge_sets: tuple[str, ...] = ()
     of_sample: tuple[str, ...] = ()
     traced: Callable[[Any, Any, Any, Any, Any], Any] | None = None
 
@@ -57,6 +59,8 @@ class ModuleCall(NamedTuple):
         function = module if self.method == "forward" else getattr(module, self.method)
         if self.data:
             return function(_data_of(kinds, given))
+        if self.edge_sets:
+            return function(given.rows[0], **dict(zip(self.edge_sets, given.edges, strict=True)))
         if self.plain:
             x, edges = given.rows[0], given.edges[0]
             every = ((self.weights, given.weights), (self.attributes, given.attributes), (self.ids, given.ids))
@@ -107,6 +111,18 @@ def _data_of(kinds: Metadata, given: ModuleInputs) -> Any:
     return data
 
 
+def edge_sets_of(function: Any) -> tuple[str, ...]:
+    """Return the parameters of a forward that take sets of edges, where there are several that it needs, by name."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    named = [p.name for p in parameters if "edge_index" in p.name and p.default is p.empty]
+    return tuple(named) if len(named) > 1 and not any(name.endswith("_dict") for name in named) else ()
+
+
+def type_of(edge_set: str) -> str:
+    """Return the type of the edges of a set: `pos` of pos_edge_index, `edge` of edge_index."""
+    return edge_set.replace("edge_index", "").strip("_") or "edge"
+
+
 def typed_parameter(function: Any) -> inspect.Parameter | None:
     """Return the parameter of a forward that takes the types of edges; None where none does."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -119,6 +135,8 @@ def reads_kinds(module: Module, method: str) -> bool:
     if not callable(function):
         return False
     names = list(inspect.signature(function).parameters)
+    if edge_sets_of(function):
+        return True
     if any(name.endswith("_dict") for name in names) or any(is_of_kinds(part) for part in module.modules()):
         return True
     typed = typed_parameter(function)
@@ -141,6 +159,9 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     types = typed_parameter(function)
     if takes_data(parameters):
         return ModuleCall(method, data=True)
+    if sets := edge_sets_of(function):
+        _refuse_needed(name, [p for p in parameters[1:] if p.name not in sets])
+        return ModuleCall(method, edge_sets=sets)
     rows = not parameters or parameters[0].name not in _EDGES
     if len(parameters) < 1 + rows:
         refuse(f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}")

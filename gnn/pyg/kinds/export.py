@@ -18,7 +18,7 @@ from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import Built, build, heads_of
-from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds
+from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds, type_of
 from freshet.gnn.pyg.kinds.levels import distinct, grouped, levels_of
 from freshet.gnn.pyg.kinds.looking_up import Learned, StoredGraph, learned_of, listed_ids
 from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, kinds_of
@@ -130,6 +130,11 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked, *, both_ways: boo
             refuse(f"edge_types are {named}, but the module has no types: with ids it has one relation, so name one")
         types = [named[0], f"rev_{named[0]}"] if both_ways else named
         return kinds_of(module, (["vertex"], [("vertex", one, "vertex") for one in types]), more.mirrors)
+    if call.edge_sets:
+        named = list(more.edge_types or map(type_of, call.edge_sets))
+        if len(named) != len(call.edge_sets):
+            refuse(f"edge_types are {named}, but forward takes {', '.join(call.edge_sets)}: give one for each")
+        return kinds_of(module, (["vertex"], [("vertex", one, "vertex") for one in named]), more.mirrors)
     if call.types is None:
         if more.edge_types:
             refuse("edge_types are those of metadata here: leave edge_types out, and give metadata=(kinds, relations)")

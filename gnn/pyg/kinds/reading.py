@@ -22,6 +22,7 @@ from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
+from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_across,
     is_typed,
@@ -255,6 +256,11 @@ class KindsReader(RecordingReader):
         ends = [None if one is None else self._rows.get(one) for one in (source, target)]
         if ends[0] is None or (target is not None and ends[1] is None):
             raise ExportError(self._reads_other(node))
+        if is_signed(op):
+            relations = [self._samples.relation_of("edges", one) for one in others.values()]
+            if len(relations) != 2 or None in relations or ends[0] != ends[1]:
+                raise ExportError(self._reads_other(node))
+            return signed_conv(self._ops, self._place(node), self._name(node), op, ends[0], relations)  # type: ignore[arg-type]
         if is_typed(op):
             if ends[0] != ends[1]:
                 refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
