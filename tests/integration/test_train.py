@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from tests.support.graphs.models import IN_WIDTH
 from tests.support.graphs.plain_graph import apply
 from tests.support.graphs.streams import random_records
 from tests.support.runs.jobs import DEADLINE_S, FRESHET, ROOT
+from tests.support.runs.torn import Ended, called
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,21 @@ def freshet(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == code, f"{done.returncode}: {done.stderr}"
     return done
+
+
+Here = Callable[..., Ended]
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Here:
+    """Run a command in this process, which has torch loaded already."""
+
+    def run(*arguments: object, code: int = 0) -> Ended:
+        ended = called(capsys, *arguments)
+        assert ended.code == code, f"{ended.code}: {ended.errors}"
+        return ended
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +149,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
 
 
-def test_a_better_model_is_written_and_then_served(folder: Path, tmp_path: Path) -> None:
+def test_a_better_model_is_written_and_then_served(folder: Path, tmp_path: Path, here: Here) -> None:
     before = contents(folder / "O")
     done = freshet("train", folder / "O", "--labels", folder / "L.parquet", "--out", tmp_path / "M2", "--lr", 0.02)
     assert contents(folder / "O") == before, "the folder of the job is read alone"
@@ -149,24 +166,24 @@ def test_a_better_model_is_written_and_then_served(folder: Path, tmp_path: Path)
     assert (tmp_path / "M2" / "training.png").read_bytes().startswith(b"\x89PNG")
 
     shutil.copytree(folder / "O", tmp_path / "O")
-    freshet("promote", tmp_path / "V", tmp_path / "O")
+    here("promote", tmp_path / "V", tmp_path / "O")
     gate = "grep '\"taken\": true' $FRESHET_MODEL/report.json"
     freshet("swap", tmp_path / "V", "--model", tmp_path / "M2", "--in-turn", "--keep", "off", "--gate", gate)
     given = ["--labels", folder / "L.parquet", "--out", tmp_path / "M3", "--epochs", 1, "--gate-margin", 1]
-    again = freshet("train", tmp_path / "V", *given, code=1)
-    assert orjson.loads(again.stdout)["old"] == found["new"], "the service's job has the new model"
+    again = here("train", tmp_path / "V", *given, code=1)
+    assert orjson.loads(again.out)["old"] == found["new"], "the service's job has the new model"
 
 
-def test_a_model_that_is_not_better_leaves_a_report_alone(folder: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_not_better_leaves_a_report_alone(folder: Path, tmp_path: Path, here: Here) -> None:
     given = ["train", folder / "O", "--labels", folder / "L.parquet", "--out", tmp_path / "M2", "--epochs", 3]
-    done = freshet(*given, "--gate-margin", 0.9, code=1)
-    assert not orjson.loads(done.stdout)["taken"]
+    done = here(*given, "--gate-margin", 0.9, code=1)
+    assert not orjson.loads(done.out)["taken"]
     assert not report_of(tmp_path / "M2")["taken"]
     assert {one.name for one in (tmp_path / "M2").iterdir()} == {"report.json", "training.png"}
     with pytest.raises(ModelError, match=r"model\.json is missing"):
         load_model(tmp_path / "M2")
-    freshet(*given, "--gate-margin", -1)  # the folder of a training that was not taken can be used again
-    assert "holds a model already" in freshet(*given, code=2).stderr
+    here(*given, "--gate-margin", -1)  # the folder of a training that was not taken can be used again
+    assert "holds a model already" in here(*given, code=2).errors
 
 
 @pytest.mark.parametrize(
@@ -211,11 +228,11 @@ def test_options_that_do_not_go_together(folder: Path, tmp_path: Path, given: di
         command(**Training(folder / "O", folder / "L.parquet", tmp_path / "M2")._replace(**given)._asdict())
 
 
-def test_a_new_module_is_trained_from_its_factory_in_batches(folder: Path, tmp_path: Path) -> None:
+def test_a_new_module_is_trained_from_its_factory_in_batches(folder: Path, tmp_path: Path, here: Here) -> None:
     given = ["--factory", f"{FACTORY}(12)", "--head", "head", "--lr", 0.02, "--epochs", 40, "--seed", 3]
     batches = ["--batch-size", 64, "--fanout", 5, "--fanout", 5]
     out = ["--labels", folder / "L.parquet", "--out", tmp_path / "M2"]
-    found = orjson.loads(freshet("train", folder / "O", *out, *given, *batches).stdout)
+    found = orjson.loads(here("train", folder / "O", *out, *given, *batches).out)
     assert found["taken"]
     assert load_model(tmp_path / "M2").out_width == 12
     assert found["new"] == pytest.approx(
@@ -223,10 +240,10 @@ def test_a_new_module_is_trained_from_its_factory_in_batches(folder: Path, tmp_p
     )
 
 
-def test_ranks_train_the_same_model_together(folder: Path, tmp_path: Path) -> None:
+def test_ranks_train_the_same_model_together(folder: Path, tmp_path: Path, here: Here) -> None:
     given = ["train", folder / "O", "--labels", folder / "L.parquet", "--lr", 0.02, "--epochs", 15]
     alone, shared = (
-        orjson.loads(freshet(*given, "--out", tmp_path / f"M{ranks}", "--ranks", ranks).stdout) for ranks in (1, 2)
+        orjson.loads(here(*given, "--out", tmp_path / f"M{ranks}", "--ranks", ranks).out) for ranks in (1, 2)
     )
     assert shared["new"] == pytest.approx(alone["new"], abs=0.02)  # a vertex or two at a boundary
     models = [load_model(tmp_path / f"M{ranks}").weights for ranks in (1, 2)]
@@ -243,17 +260,17 @@ def test_the_example_is_the_same_in_ten_lines(folder: Path, tmp_path: Path) -> N
     assert after > before + 0.1
 
 
-def test_rounds_go_on_until_the_job_has_ended(folder: Path, tmp_path: Path) -> None:
+def test_rounds_go_on_until_the_job_has_ended(folder: Path, tmp_path: Path, here: Here) -> None:
     given = ["--labels", folder / "L.parquet", "--out", tmp_path / "rounds", "--epochs", 20, "--lr", 0.02]
     then = f"echo $FRESHET_MODEL >> {tmp_path / 'taken'}"
-    done = freshet("train", folder / "O", *given, "--every", "100ms", "--then", then)
-    lines = [orjson.loads(line) for line in done.stdout.splitlines()]
+    done = here("train", folder / "O", *given, "--every", "100ms", "--then", then)
+    lines = [orjson.loads(line) for line in done.out.splitlines()]
     assert [one["round"] for one in lines] == ["000001", "000002"]
     assert (tmp_path / "taken").read_text().splitlines() == [str(tmp_path / "rounds" / one["round"]) for one in lines]
     assert lines[0]["new"] == lines[1]["new"], "both begin with the model that is served"
 
 
-def test_a_killed_training_leaves_no_model_and_can_be_repeated(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_training_leaves_no_model_and_can_be_repeated(folder: Path, tmp_path: Path, here: Here) -> None:
     out = tmp_path / "M2"
     given = ["train", folder / "O", "--labels", folder / "L.parquet", "--out", out, "--epochs", 10, "--lr", 0.02]
     for moment in (".lock", ".training/model.json", "report.json"):
@@ -271,6 +288,6 @@ def test_a_killed_training_leaves_no_model_and_can_be_repeated(folder: Path, tmp
         if (out / "model.json").exists():  # the kill came late
             assert report_of(out)["model"] == load_model(out).sha256()
             shutil.rmtree(out)
-    freshet(*given)
+    here(*given)
     assert report_of(out)["taken"]
     assert report_of(out)["model"] == load_model(out).sha256()
