@@ -94,28 +94,65 @@ def fault_of(ended: Ended, outcome: Outcome, sound: Outcome, name: str) -> str |
     return None if any(one.rstrip("/") in ended.last_line for one in names) else "the file is not named"
 
 
+def test_damages_are_shared_out_among_files_and_commands() -> None:
+    """Each damage is tried in every command, and each kind of file has two of them in turn."""
+    names = [f"{number}.json" for number in range(5)]
+    for command in COMMANDS:
+        some = [set(some_of(command, number, name)) for number, name in enumerate(names)]
+        assert set().union(*some) == set(damages_of("0.json"))
+    for number, name in enumerate(names):
+        tried = [some_of(command, number, name) for command in COMMANDS if command not in SLOW]
+        assert set().union(*tried) == set(damages_of(name))
+
+
+def some_of(command: str, number: int, name: str) -> list[str]:
+    """Return the damages to a file that `make test` tries: one or two in turn, others in the next command and file."""
+    kinds = list(damages_of(name))
+    first = number + COMMANDS.index(command)
+    return [kinds[(first + k) % len(kinds)] for k in range(1 if command in SLOW else 2)]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("job", JOBS)
 def test_damaged_files(
     given: Given, jobs: dict[str, Path], job: str, command: str, tmp_path: Path, capsys: Any
 ) -> None:
+    tried = assert_right(given, jobs[job], command, some_of, tmp_path, capsys)
+    assert tried > (10 if command in SLOW else 20)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("job", JOBS)
+def test_files_damaged_in_every_way(
+    given: Given, jobs: dict[str, Path], job: str, command: str, tmp_path: Path, capsys: Any
+) -> None:
+    tried = assert_right(given, jobs[job], command, lambda _, __, name: list(damages_of(name)), tmp_path, capsys)
+    assert tried > 30
+
+
+def assert_right(
+    given: Given,
+    job: Path,
+    command: str,
+    chosen: Callable[[str, int, str], list[str]],
+    tmp_path: Path,
+    capsys: Any,
+) -> int:
+    """Hold a command on damaged copies of a job against that on a sound one; return how many were tried."""
     run: Callable[[Path, Any], Ended] = getattr(given, command)
-    sound_out = copy_of(jobs[job], tmp_path / "sound")
+    sound_out = copy_of(job, tmp_path / "sound")
     sound_ended = run(sound_out, capsys)
     sound = Outcome(given, command, sound_out, sound_ended)
     if command == "resume":
         assert sound.found == given.truth
     faults, tried = [], 0
-    for number, name in enumerate(small_files(jobs[job])):
+    for number, name in enumerate(small_files(job)):
         if command == "resume" and name.startswith("embeddings/"):  # which it does not read
             continue
-        damages = list(damages_of(name).items())
-        if command in SLOW:  # these try one of the damages to a file, and another one to the next
-            some = damages[number % 2 :: 2]
-            damages = [some[number // 2 % len(some)]]
-        for kind, how in damages:
-            out = copy_of(jobs[job], tmp_path / f"{name} {kind}".replace("/", "-"))  # a failed run may have it open
-            if not damage(out / name, how):
+        for kind in chosen(command, number, name):
+            out = copy_of(job, tmp_path / f"{name} {kind}".replace("/", "-"))  # a failed run may have it open
+            if not damage(out / name, damages_of(name)[kind]):
                 continue
             tried += 1
             ended = run(out, capsys)
@@ -123,8 +160,8 @@ def test_damaged_files(
             shutil.rmtree(out.parent)
             if fault is not None:
                 faults.append(f"{name}: {kind}: {fault}: exit {ended.code}: {ended.last_line}")
-    assert tried > (10 if command in SLOW else 30)
     assert not faults, "\n".join(faults)
+    return tried
 
 
 @pytest.mark.parametrize("lost", [("status",), ("status", "tables"), ("tables", "status/sink-0.json")], ids=str)
