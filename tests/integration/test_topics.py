@@ -278,6 +278,7 @@ def test_a_topic_that_was_made_again_is_not_read_on(broker: Broker, tmp_path: Pa
         TopicReader(topic, ClientProperties(), {0: 10}, reader.id)
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_back_empty_ends_the_job(tmp_path: Path, jobs: list[Job]) -> None:
     given = make_input(tmp_path / "in", 10)
     require_jars()
