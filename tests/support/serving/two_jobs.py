@@ -36,7 +36,7 @@ class Jobs:
                     job.apply(self.epoch, ({2: value, 3: value}, []), ({4: value}, []))
 
     def _run(self) -> None:
-        while not self._stop.wait(0.002):
+        while not self._stop.wait(0.02):
             self.step()
 
     def close(self) -> None:

@@ -224,8 +224,16 @@ def test_conditions_that_a_kept_generation_can_not_meet(jobs: Jobs, tmp_path: Pa
             stream[0].write_with_metadata(batch, b"")
             assert orjson.loads(stream[1].read_chunk().app_metadata.to_pybytes())["generation"] == 1
             stream[0].close()
+        asyncio.run(rows_of_async_client(place["flight"]))
     finally:
         server.end()
+
+
+async def rows_of_async_client(at: str) -> None:
+    """An asynchronous client asks by number, too."""
+    async with AsyncEmbeddingClient(at, timeout=60) as client:
+        rows: Rows = await client.rows([2, 3, 4], generation=0)
+    checked(rows[2], rows.epoch, 0)
 
 
 def test_a_server_without_a_service_has_no_generations(jobs: Jobs, tmp_path: Path) -> None:
@@ -250,24 +258,6 @@ def test_a_server_without_a_service_has_no_generations(jobs: Jobs, tmp_path: Pat
     with pytest.raises(SystemExit) as end:
         cli.main(["serve", "--tables", str(tmp_path / "a1" / "tables"), "--keep", "1h"])
     assert end.value.code == 2
-
-
-def test_the_asynchronous_client_asks_by_number(jobs: Jobs, tmp_path: Path) -> None:
-    service = Service(tmp_path / "V")
-    change(promote, service, tmp_path / "a1")
-    server = serving(tmp_path, "--keep", "1h")
-    try:
-        place = server.start()
-        change(promote, service, tmp_path / "b2")
-
-        async def ask() -> Rows:
-            async with AsyncEmbeddingClient(place["flight"], timeout=60) as client:
-                return await client.rows([2, 3, 4], generation=0)
-
-        rows = asyncio.run(ask())
-        checked(rows[2], rows.epoch, 0)
-    finally:
-        server.end()
 
 
 def test_a_full_disk_keeps_nothing_and_the_service_goes_on(
