@@ -24,6 +24,7 @@ from tests.support.runs.torn import (
     served,
     small_files,
 )
+from tests.support.stages.in_memory import folder_in_memory
 
 COMMANDS = ("resume", "run_again", "check", "stop", "serve", "export", "compact")
 SLOW = ("resume", "export")
@@ -31,11 +32,28 @@ JOBS = ("finished", "stopped")
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
-    yield Given.make(tmp_path_factory.mktemp("torn"))
+def memory() -> Iterator[Path]:
+    """A folder in which copies of jobs come and go fast."""
+    with folder_in_memory() as folder:
+        yield folder
+
+
+@pytest.fixture
+def tmp_path(memory: Path) -> Iterator[Path]:
+    """A folder beside the jobs, whose images copies have links to."""
+    folder = memory / "test"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def given(memory: Path) -> Iterator[Given]:
+    (memory / "torn").mkdir()
+    yield Given.make(memory / "torn")
     for path in SHM.glob("freshet-*.table"):  # other processes' tests use theirs
         with suppress(NoTableError, OSError):
-            if Path(MappedTable(path).folder).is_relative_to(tmp_path_factory.getbasetemp()):
+            if Path(MappedTable(path).folder).is_relative_to(memory):
                 path.unlink()
 
 
