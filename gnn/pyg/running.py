@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import CellType, FunctionType
+from inspect import Parameter
+from types import CellType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ def copy_of(module: Module) -> Module:
     memo: dict[int, Any] = {}
     for part in module.modules():
         _detach(vars(part), memo)
+        _keep_signatures(vars(part), memo)
     held = {id(one) for one in (*module.modules(), *module.parameters(), *module.buffers())}
     functions, found = list[Any](), dict[int, list[Any]]()
     for part in module.modules():
@@ -51,6 +53,15 @@ def copy_of(module: Module) -> Module:
     except Exception as error:
         msg = f"{type(module).__name__} cannot be copied ({type(error).__name__}: {error}), and is to stay as it is"
         raise ExportError(msg) from error
+
+
+def _keep_signatures(kept: Any, memo: dict[int, Any]) -> None:
+    """Have what inspect.signature has given, which Python cannot copy and nobody changes, stand in a copy itself."""
+    if isinstance(kept, dict | list | tuple):
+        for one in kept.values() if isinstance(kept, dict) else kept:
+            _keep_signatures(one, memo)
+    elif isinstance(kept, MappingProxyType) and all(isinstance(one, Parameter) for one in kept.values()):
+        memo[id(kept)] = kept
 
 
 def _functions_in(kept: Any, held: set[int], found: dict[int, list[Any]]) -> list[Any]:

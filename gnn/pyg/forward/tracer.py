@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch.nn import Module
 from torch_geometric.data import storage
-from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing
+from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
 from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
+from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers
 from freshet.gnn.pyg.steps import written_class
@@ -203,7 +204,7 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
-        if type(m) in (DirGNNConv, GroupAddRev):  # which call others
+        if type(m) in (DirGNNConv, GroupAddRev) or is_plain(m, Sequential):  # which call others
             return False
         if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True

@@ -202,8 +202,10 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
     noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]
+    fill = _fill_of(call, given.get("fill_value"))
+    if value is None and (same := given.get("edge_attr")) is not None and not bool((same == fill).all()):
+        call.refuse(f"{call.name} gives self-loops another number ({fill}) than its edges have. Nearest: the same")
     if value is not None:
-        fill = _fill_of(call, given.get("fill_value"))
         noted[1] = NotedValue(replace(value, over=over, place=call.place, arrays={"fill": np.array([fill])}), 0)
     return noted
 
@@ -233,8 +235,8 @@ def _given(rec: Recorder, call: Operation, names: Sequence[str]) -> tuple[dict[s
     if edges is None or edges.value.op != "edges":
         call.refuse(f"{call.name} is called with other edges than those of the graph")
     noted = rec.find(values)
-    if values is None:
-        return given, edges.value, None
+    if values is None or (noted is None and values.dim() == 1 and rec.shared(call, values, 0).arrays["value"] == 1):
+        return given, edges.value, None  # without weights, or with ones
     if noted is None or noted.axis != 0 or noted.value.op not in ("weight", "attr"):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     if noted.value.over != edges.value.over:

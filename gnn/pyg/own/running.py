@@ -322,10 +322,9 @@ def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: No
         if not _len_torch_dispatch_stack():  # inside another one
             return function(*args, **options)
         args, options = plain(args), plain(options)
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
             made = note(recorder, Operation(name, function, args, options, None, place_here()))
-            with _disable_current_modes():
-                result = function(*args, **options)
+            result = function(*args, **options)
             recorder.note_all(result, made)
         return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,24 @@ def test_it_gives_what_pyg_gives(kind: str, name: str, tmp_path: Path) -> None:
     graph, *given = inputs()
     with torch.no_grad():
         assert_same(model, module.eval()(*given), graph)
+
+
+class Within(nn.Module):
+    """A Sequential of PyG's within a module that keeps what forwards take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        convs = [(one, "x, edge_index -> x") for one in (pyg.GCNConv(IN, 4), pyg.GATConv(4, 3))]
+        self.model = pyg.Sequential("x, edge_index", [convs[0], pyg.BatchNorm(4), nn.PReLU(), convs[1], torch.tanh])
+        self.taken = [inspect.signature(conv.forward).parameters for conv, _ in convs]
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.model(x, edge_index) if "edge_index" in self.taken[0] else x
+
+
+def test_a_sequential_within_a_module(tmp_path: Path) -> None:
+    model = exported(Within(), tmp_path)
+    assert [one.type for one in model.layers if hasattr(one, "add_self_loops")] == ["gcn_conv", "gat_conv"]
 
 
 REFUSED: dict[str, tuple[Any, bool, str]] = {

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import GatedGraphConv, MessagePassing, ResGatedGraphConv, Sequential, aggr
-from torch_geometric.utils import add_self_loops, degree, remove_self_loops
+from torch_geometric.utils import add_remaining_self_loops, add_self_loops, degree, remove_self_loops, scatter
 
 from freshet.gnn.declarations import MessageConv
 from freshet.gnn.pyg.export import ExportError, export_model
@@ -87,6 +87,17 @@ class SimplerConv(MessagePassing):
         return torch.cat([*(one.flatten(1) for one in by_head), *pairs, *of_rows, *of_each], dim=-1)
 
 
+class OwnNormConv(PlainConv):
+    """A conv whose file has a gcn_norm of its own, with ones for weights."""
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        ones = torch.ones(edge_index.size(1), dtype=x.dtype)
+        edge_index, weight = add_remaining_self_loops(edge_index, ones, 1.0, x.size(0))
+        root = scatter(weight, edge_index[1], dim_size=x.size(0)).pow_(-0.5)
+        root.masked_fill_(root == float("inf"), 0)
+        return super().forward(x, edge_index, root[edge_index[0]] * weight * root[edge_index[1]])
+
+
 REMOVED, ADDED, REMAINING = "remove_self_loops", "add_self_loops", "add_remaining_self_loops"
 READ: dict[str, tuple[Any, str]] = {
     "gate": (lambda: GatedConv(4, 5), "message_conv sum"),
@@ -136,6 +147,7 @@ READ: dict[str, tuple[Any, str]] = {
     "mean by hand": (lambda: MeanByHandConv(4, 3), "message_conv sum, message_conv sum"),
     "simpler": (lambda: SimplerConv(4), "message_conv sum"),
     "by hand": (lambda: ScatterConv(4, 3, 2), "message_conv mean"),
+    "norm of one's own": (lambda: OwnNormConv(4, 3), "propagation sum"),
 }
 
 
@@ -170,6 +182,14 @@ class Changed(MessagePassing):
 REFUSED: dict[str, tuple[Any, str]] = {
     "without a number": (lambda e, w, n: add_self_loops(e, w), "add_self_loops without num_nodes adds none to"),
     "a mean": (lambda e, w, n: add_self_loops(e, w, "mean", n), "the fill_value 'mean'; supported: a number"),
+    "of ones and twos": (
+        *(lambda e, w, n: add_self_loops(e, torch.ones(e.size(1)), 2.0, n),),
+        r"gives self-loops another number \(2.0\) than its edges have",
+    ),
+    "of other constants": (
+        *(lambda e, w, n: add_self_loops(e, torch.full((e.size(1),), 2.0), 2.0, n),),
+        "called with something other than the weights or attributes",
+    ),
     "twice": (
         *(lambda e, w, n: add_self_loops(*add_self_loops(e, w, num_nodes=n), num_nodes=n),),
         "adds self-loops to edges that have such already",
