@@ -59,9 +59,28 @@ def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
         touched = {base for one in written for base in memory[one]}
         late = [user for one, of in memory.items() if of & touched for user in one.users if order[user] > order[node]]
         kept = any(base.op == "get_attr" or (base.op == "placeholder" and not node.users) for base in touched)
+        if late and not kept and _is_assigned(node, written, memory, order):
+            continue
         if node.kwargs.get("out") is not None or late or kept:
             raise overwritten(place_of(node, prefix))
         memory[node] = {base for one in shared for base in memory[one]} or {node}
+
+
+def _is_assigned(node: Any, written: list[Any], memory: dict[Any, set[Any]], order: dict[Any, int]) -> bool:
+    """Return whether an operation stands by itself, as `h.add_(1)`: what reads h after it reads its result from now on.
+
+    False where others show the same memory.
+    """
+    if len(written) != 1 or memory[written[0]] != {written[0]} or written[0].op == "placeholder":
+        return False
+    (one,) = written
+    others = (other for other, of in memory.items() if one in of and other is not one)
+    if any(order[user] > order[node] for other in others for user in other.users):
+        return False
+    for user in [user for user in one.users if order[user] > order[node]]:
+        user.replace_input_with(one, node)
+    memory[node] = {node}
+    return True
 
 
 def _written(node: Any, root: Module) -> list[Any]:

@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch_geometric.data import storage
 from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
 from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
@@ -73,11 +73,30 @@ def rows_as_tensors() -> Iterator[None]:
     def passes(one: Any, kinds: Any) -> bool:
         return true_isinstance(one, kinds) or (type(one) is RowsProxy and true_isinstance(a_tensor, kinds))
 
-    builtins.isinstance = passes
+    true_len, true_factories = builtins.len, {name: getattr(torch, name) for name in _OF_SIZES}
+    builtins.isinstance, builtins.len = passes, lambda one: _length(one, true_len)
+    for name, factory in true_factories.items():
+        setattr(torch, name, partial(_of_sizes, factory))
     try:
         yield
     finally:
-        builtins.isinstance = true_isinstance
+        builtins.isinstance, builtins.len = true_isinstance, true_len
+        for name, factory in true_factories.items():
+            setattr(torch, name, factory)
+
+
+_OF_SIZES = ("zeros", "ones", "empty")
+
+
+def _of_sizes(factory: Callable[..., Any], *sizes: Any, **options: Any) -> Any:
+    """Call torch.zeros or the like with sizes one by one, of which torch.fx takes no first one that it records."""
+    given = (sizes,) if sizes and type(sizes[0]) is RowsProxy else sizes
+    return factory(*given, **options)
+
+
+def _length(one: Any, true_len: Callable[[Any], int]) -> Any:
+    """Return the length of rows as a size that is recorded; of a parameter and of anything else as a number."""
+    return one.size(0) if type(one) is RowsProxy and one.node.op != "get_attr" else true_len(one)
 
 
 def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
@@ -212,7 +231,13 @@ class Tracer(torch.fx.Tracer):
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Note a call; GroupAddRev by what it computes, since its forward saves memory in a way that is not traced."""
-        return super().call_module(m, partial(_reversible, m) if type(m) is GroupAddRev else forward, args, kwargs)
+        if type(m) is GroupAddRev:
+            forward = partial(_reversible, m)
+        if not any(m is one for one in self.root.modules()):
+            if any(True for _ in m.parameters()):
+                refuse(f"{place_here()} makes a {type(m).__name__} with new weights at each call: make it in __init__")
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def create_node(self, *args: Any, **options: Any) -> Any:
         """An operation, with the line where it stands."""

@@ -137,7 +137,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.sizes, self._notes = sizes, notes
         self._noted: dict[tuple[Any, ...], NotedValue] = {}
-        self._written: dict[int, str] = {}  # memory that was written over, by its address
+        self._written = dict[int, list[tuple[tuple[Any, ...], str]]]()  # memory that was written over, by its address
         self._held = list[Any]()  # whose memory must not be used again
         self._sized: dict[int, str] = {}  # memory of constants made of a size of the graph, and the places
 
@@ -234,7 +234,7 @@ class Recorder(TorchDispatchMode):
         written = _memory(call.result)
         for memory in [one for one in self._noted if one[0] == written[0] and _overlap(one, written)]:
             del self._noted[memory]
-        self._written[written[0]] = call.place
+        self._written.setdefault(written[0], []).append((written, call.place))
 
     def note_all(self, result: Any, made: Noted) -> None:
         """Note what a result holds, or each tensor of one."""
@@ -256,9 +256,12 @@ class Recorder(TorchDispatchMode):
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return None
         found = self._noted.get(memory := _memory(tensor))
-        if found is None and memory[0] in self._written and tensor.numel():
-            msg = f"{self._written[memory[0]]}: it writes into a part of a tensor, or into one that is read under "
-            raise ExportError(msg + f"another name ({place}). Nearest: make a new tensor, as by torch.cat")
+        for written, where in self._written.get(memory[0], ()) if found is None and tensor.numel() else ():
+            if _overlap(memory, written):
+                msg = (
+                    f"{where}: it writes into a part of a tensor, or into one that is read under another name ({place})"
+                )
+                raise ExportError(msg + ". Nearest: make a new tensor, as by torch.cat")
         return found
 
     def operand(self, call: Operation, tensor: Any, shape: Sequence[int], axis: int, over: Over) -> Value:

@@ -66,6 +66,15 @@ def geniepath(s: Any, x: Any, e: Any) -> Any:
     return made[0]
 
 
+def in_place(s: Any, h: Any) -> Any:
+    """Statements that write over what is read after them."""
+    again = h.clone()
+    again.relu_()
+    h.add_(1.0)
+    h.mul_(again)
+    return h - again
+
+
 def residual_of_heads(s: Any, x: Any, e: Any) -> Any:
     h = s.first(x, e)
     again = s.middle(h.view(-1, 2, 3).mean(dim=1), e)
@@ -103,6 +112,11 @@ TAKEN: dict[str, tuple[Function, dict[str, Callable[[], Any]]]] = {
         rows_of(lambda s, h: s.bilinear(h, torch.tanh(h))),
         {"bilinear": lambda: nn.Bilinear(WIDTH, WIDTH, WIDTH)},
     ),
+    "cell without a state": (lambda s, x, e: s.cell(s.first(x, e)), {"cell": lambda: nn.GRUCell(WIDTH, 5)}),
+    "sizes one by one": (rows_of(lambda s, h: (h.view(-1, 2, 3) + torch.ones(h.size(0), 2, 3)).flatten(1)), {}),
+    "a length": (rows_of(lambda s, h: h.view(len(h), 2, 3).flip(1).reshape(len(h), -1)), {}),
+    "in place": (rows_of(in_place), {}),
+    "made in forward": (rows_of(lambda s, h: pyg.JumpingKnowledge("max")([h, -h])), {}),
     "exponential": (rows_of(lambda s, h: torch.exp(-h.abs())), {}),
     "root and logarithm": (rows_of(lambda s, h: torch.log1p(h.abs()) + (h * h + 1).sqrt()), {}),
     "cube": (rows_of(lambda s, h: h**3), {}),
@@ -189,6 +203,12 @@ def with_size_in_a_constant(s: Any, x: Any, e: Any) -> Any:
     return s.second(s.first(x, e) + (kept - 3000).relu(), e)
 
 
+def written_through_a_view(s: Any, h: Any) -> Any:
+    left = h[:, :3]
+    left.add_(1.0)
+    return h * 2
+
+
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "mean of vertices": (rows_of(lambda s, h: h.view(-1, 2, 3).mean(0)), {}, "mean reads more than one vertex"),
     "softmax of vertices": (
@@ -208,6 +228,8 @@ REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "chance": (rows_of(lambda s, h: h.view(-1, 2, 3).flatten(1) + torch.randn(6)), {}, "random|differs|again"),
     "a size in a constant": (with_size_in_a_constant, {}, "setitem .*writes over"),
     "no number": (rows_of(lambda s, h: torch.relu(h).log()), {}, "Besides, the module itself gives NaN or infinity"),
+    "in place of a view": (rows_of(written_through_a_view), {}, "writes over what is read again after it"),
+    "new weights": (rows_of(lambda s, h: nn.Linear(WIDTH, WIDTH)(h)), {}, "makes a Linear with new weights"),
     "sorted channels": (rows_of(lambda s, h: h.sort(-1).values), {}, "sort"),
 }  # fmt: skip
 

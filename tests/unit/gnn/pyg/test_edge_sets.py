@@ -74,7 +74,9 @@ def of_pairs(s: Any, x: Any, pos: Any, neg: Any) -> Any:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="needs knn_weight"):
         export_model(WithWeights(lambda: None), tmp_path / "M")
-    with pytest.raises(ExportError, match="edge_types are .*'one'.*, but forward takes pos_edge_index, neg_edge_index"):
+    with pytest.raises(
+        ExportError, match=r"edge_types are .*'one'.*, but forward takes pos_edge_index, neg_edge_index"
+    ):
         export_model(Sets(TAKEN["added"]), tmp_path / "M", edge_types=["one"])
     with pytest.raises(ExportError, match="something other than rows of layers"):
         export_model(Sets(of_pairs), tmp_path / "M")
