@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -14,20 +17,35 @@ from tests.support.stages.embedded import write_graph
 from tests.support.stages.images import epoch_0, image_files, image_settings, in_memory, out_of_core
 from tests.support.stages.in_memory import folder_in_memory
 
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+DRAWN = {
+    "graph": graphs(),
+    "seed": st.integers(0, 199),
+    "parts": st.sampled_from([1, 1, 2, 4, 20]),
+    "strategy": st.sampled_from(STRATEGIES),
+    "undirected": st.booleans(),
+    "strings": st.booleans(),
+    "memory": st.sampled_from([1, 1 << 24]),
+}
 
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(
-    graph=graphs(),
-    seed=st.integers(0, 199),
-    parts=st.sampled_from([1, 1, 2, 4, 20]),
-    strategy=st.sampled_from(STRATEGIES),
-    undirected=st.booleans(),
-    strings=st.booleans(),
-    memory=st.sampled_from([1, 1 << 24]),
-)
-def test_an_image_is_that_of_one_epoch_in_memory(
+
+@settings(max_examples=10, deadline=None, phases=PHASES)
+@given(**DRAWN)
+def test_an_image_is_that_of_one_epoch_in_memory(**drawn: Any) -> None:
+    assert_same(**drawn)
+
+
+@pytest.mark.long
+@settings(max_examples=50, deadline=None, phases=PHASES)
+@given(**DRAWN)
+def test_fifty_images_are_those_of_one_epoch_in_memory(**drawn: Any) -> None:
+    assert_same(**drawn)
+
+
+def assert_same(
     graph: Graph, seed: int, parts: int, strategy: str, undirected: bool, strings: bool, memory: int
 ) -> None:
+    """Hold the image that is made part by part against that made in memory."""
     model = random_model(seed)
     ids = [f"v{k}" * (k % 5) + str(k) for k in range(len(graph.x))] if strings else list(range(len(graph.x)))
     with folder_in_memory() as folder:
