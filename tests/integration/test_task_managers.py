@@ -116,6 +116,7 @@ def test_variances_and_gates_survive_the_death_of_a_task_manager(job: Make, tmp_
     assert_as_uninterrupted(one, "--parts", 2, "--hybrid-threshold", 5)
 
 
+@pytest.mark.long
 def test_more_deaths_than_restarts_end_the_job(job: Make, stream: Input) -> None:
     one = job(stream)
     one.start(*SHAPE, *TWO, "--restarts", 0, faults=SLOW)
