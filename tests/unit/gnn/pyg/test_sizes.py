@@ -163,6 +163,7 @@ def test_what_depends_on_a_size_is_refused_by_its_line(
 
 @pytest.mark.parametrize("form", TAKEN)
 def test_what_gives_the_same_at_any_size_is_taken(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.gnn.pyg.check._CALLS", 100)
     part, code = TAKEN[form]
     name = "taken_" + "".join(c if c.isalpha() else "_" for c in form)
     with warnings.catch_warnings():
@@ -202,7 +203,10 @@ class Counted(nn.Module):
         return h * 2 if self.most is not None and self.calls > self.most else h
 
 
-def test_a_traced_forward_that_counts_its_calls_branches_on_none(tmp_path: Path) -> None:
+def test_a_traced_forward_that_counts_its_calls_branches_on_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.gnn.pyg.check._CALLS", 100)
     export_model(Counted(None), tmp_path / "M", features=4)
     with pytest.raises(ExportError, match=r"test_sizes\.py:\d+: it branches on \(self\.calls \+ 1\)"):
         export_model(Counted(100_000), tmp_path / "N", features=4)
