@@ -137,12 +137,17 @@ def drawn_graph(seed: int, edge_width: int) -> Graph:
 
 
 def called(module: Any, graph: Graph, *, attributes: bool) -> np.ndarray:
-    """Return what a module gives in float64: a parameter edge_attr holds weights where no conv reads attributes."""
+    """Return what a module gives in float64: a parameter edge_attr holds weights where no conv reads attributes.
+
+    One with a default is left out there, as in a job: a conv without edge_dim fails with it.
+    """
     weight = torch.tensor(graph.values.weight).double()
     attr = torch.tensor(graph.values.full_attr(0)).double() if attributes else weight
     code = type(module).forward.__code__
     given = {"edge_weight": weight, "edge_attr": attr}
-    given = {name: value for name, value in given.items() if name in code.co_varnames[: code.co_argcount]}
+    names = code.co_varnames[: code.co_argcount]
+    needed = names if attributes else names[: len(names) - len(type(module).forward.__defaults__ or ())]
+    given = {name: value for name, value in given.items() if name in needed}
     edges = torch.tensor(np.stack([graph.src, graph.dst]))
     with torch.no_grad():
         result: np.ndarray = module.double()(torch.tensor(graph.x).double(), edges, **given).numpy()
