@@ -89,6 +89,7 @@ class Parameters(NamedTuple):
             data = Data(x=x if self.data else None, edge_index=edge_index, **given)
             if self.held is None:
                 put_sizes(data, x.size(0), data, edge_index.size(1))
+                data.graph = _ogb_graph(data, x.size(0))
                 return function(data)
             if self.data:
                 return self.held.call(function, data)
@@ -141,6 +142,12 @@ def ways_of(
     if optional is not None and optional == ways[0].weights and not reads:
         ways.append(ways[0]._replace(weights=None, unread=optional))
     return ways
+
+
+def _ogb_graph(data: Data, vertices: Any) -> dict[str, Any]:
+    """Return a Data as OGB's datasets have their `graph`, which projects of heterophily read as `data.graph[...]`."""
+    fields = {"node_feat": "x", "edge_index": "edge_index", "edge_feat": "edge_attr", "edge_weight": "edge_weight"}
+    return {name: data[field] for name, field in fields.items() if field in data} | {"num_nodes": vertices}
 
 
 def ways_of_data() -> list[Parameters]:

@@ -66,7 +66,15 @@ def of_a_batch(s: Any, data: Any) -> Any:
     return s.second(s.first(data.x, data.edge_index).relu(), data.edge_index)[: data.batch_size]
 
 
+def of_ogb(s: Any, data: Any) -> Any:
+    """Read the `graph` of a dataset of OGB's."""
+    weight = data.graph["edge_weight"] if "edge_weight" in data.graph else None
+    x = s.first(data.graph["node_feat"], data.graph["edge_index"], weight)
+    return s.second(x[: data.graph["num_nodes"]], data.graph["edge_index"])
+
+
 TAKEN: dict[str, tuple[Callable[[Any, Any], Any], list[bool], int]] = {
+    "the graph of OGB": (of_ogb, [True, False], 0),
     "as it is written": (as_it_is_written, [False, False], 0),
     "kept in data": (kept_in_data, [True, False], 0),
     "a batch": (of_a_batch, [False, False], 0),
@@ -93,6 +101,8 @@ def assert_same(model: Model, module: Any, attributes: int) -> None:
     edges = torch.from_numpy(np.stack([graph.src, graph.dst]))
     data = Data(torch.from_numpy(graph.x), edges, edge_attr, edge_weight=torch.from_numpy(weight))
     data.batch_size = len(graph.x)
+    rows = {"node_feat": data.x, "num_nodes": len(graph.x)}
+    data.graph = {**rows, "edge_index": edges, "edge_weight": data.edge_weight}
     with torch.no_grad():
         truth = module.eval()(data).numpy()
     values = EdgeValues(len(weight), {WEIGHT: weight}, attr)
