@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -272,6 +273,20 @@ def refuse_no_act(step: Step, parts: Sequence[Any]) -> None:
     if None in parts:
         msg = f"{step.name}: PNAConv with act=None and more than one layer is not supported: "
         raise ExportError(msg + "PyTorch Geometric cannot run it either")
+
+
+def is_against(module: Any) -> bool:
+    """Return whether a module is a conv of PyG's, with a layer of its own, whose messages flow against the edges."""
+    if not isinstance(module, MessagePassing) or module.flow != "target_to_source":
+        return False
+    return not is_read(module) and written_class(module) is None
+
+
+def along(module: Any) -> Any:
+    """Return a conv whose messages flow against the edges as one whose messages flow along them."""
+    made = copy(module)
+    made.flow = "source_to_target"
+    return made
 
 
 def check_conv(step: Step) -> None:

@@ -24,6 +24,7 @@ from freshet.gnn.pyg.steps import (
     ConvCall,
     Step,
     adds_attributes,
+    along,
     is_read,
     refuse_weights,
     takes_attributes,
@@ -116,8 +117,13 @@ class Reader:
     def _submodule(self, node: Any) -> Module | None:
         return self._root.get_submodule(node.target) if node.op == "call_module" else None
 
+    def _called(self, node: Any) -> Any:
+        """Return the module that a node calls; a conv against the edges is called with these the other way round."""
+        op = self._root.get_submodule(node.target)
+        return along(op) if "turned" in node.meta else op
+
     def _module(self, node: Any) -> str:
-        op, name = self._root.get_submodule(node.target), self._name(node)
+        op, name = self._called(node), self._name(node)
         try:
             given = inspect.signature(op.forward).bind(*node.args, **node.kwargs)
         except TypeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 import sys
 import traceback
@@ -23,7 +24,7 @@ from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers
-from freshet.gnn.pyg.steps import written_class
+from freshet.gnn.pyg.steps import is_against, written_class
 
 
 def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -154,6 +155,11 @@ class Tracer(torch.fx.Tracer):
         self._module, self._head, self._shapes, self._names = module, head, shapes, names
         self.given: ModuleInputs
 
+    @property
+    def _turns(self) -> bool:
+        """Whether a relation may follow the edges the other way round."""
+        return True
+
     def graph_of(self, root: TracedRoot, name: str) -> tuple[Any, ModuleInputs]:
         """Return the graph of torch.fx of a call of the module, and the nodes of its inputs.
 
@@ -237,6 +243,18 @@ class Tracer(torch.fx.Tracer):
             if any(True for _ in m.parameters()):
                 refuse(f"{place_here()} makes a {type(m).__name__} with new weights at each call: make it in __init__")
             return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Note a call; of a conv of PyG's against the edges one along the edges the other way round."""
+        if not self._turns or not is_against(m) or not self.is_leaf_module(m, self.path_of_module(m)):
+            return super().call_module(m, forward, args, kwargs)
+        given = inspect.signature(m.forward).bind(*args, **kwargs)
+        if type(edges := given.arguments.get("edge_index")) is RowsProxy:
+            given.arguments["edge_index"] = edges.flip(0)
+            made = super().call_module(m, forward, given.args, given.kwargs)
+            made.node.meta["turned"] = True
+            return made
         return super().call_module(m, forward, args, kwargs)
 
     def create_node(self, *args: Any, **options: Any) -> Any:

@@ -237,7 +237,7 @@ class KindsReader(RecordingReader):
         return han_conv(*where, op, rows, relations, attention)  # type: ignore[arg-type]
 
     def _module(self, node: Any) -> str:
-        op = self._root.get_submodule(node.target)
+        op = self._called(node)
         if not isinstance(op, MessagePassing) and written_class(op) is None:
             return self._module_of_convs(node, op)
         try:

@@ -50,6 +50,12 @@ class KindsTracer(Tracer):
         types = "edge_type" if typed else None
         super().__init__(module, names=ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids))
 
+        self._has_mirrors = not typed and len(kinds.names) == 1 and any(one is not None for one in kinds.mirrors)
+
+    @property
+    def _turns(self) -> bool:
+        return self._has_mirrors
+
     def _why(self, at: str, error: Exception, nodes: list[Any]) -> str | None:
         if not isinstance(error, KeyError):
             return None

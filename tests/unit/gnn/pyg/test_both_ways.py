@@ -70,6 +70,33 @@ def test_dir_gnn_conv(conv: Callable[[], Any], tmp_path: Path) -> None:
     assert [one.type for one in model.relations] == ["pays", "rev_pays"]
 
 
+def test_convs_against_the_edges(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    parts = {
+        "mean": pyg.SAGEConv(IN, OUT, flow="target_to_source", root_weight=False),
+        "norm": pyg.GCNConv(OUT, OUT, flow="target_to_source"),
+        "attention": pyg.GATConv(OUT, OUT, flow="target_to_source"),
+        "stacks": pyg.ARMAConv(OUT, OUT, num_stacks=2, flow="target_to_source"),
+    }
+
+    def function(s: Any, x: Any, e: Any, w: Any) -> Any:
+        x = s.mean(x, e) + s.there(x, e)
+        return s.norm(x, e, w).relu() - s.attention(x, edge_index=e) + s.norm(x, e.flip(0)) + s.stacks(x, e, w)
+
+    model = export_model(BothWays(function, **parts), tmp_path / "M")
+    assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+
+
+class Own(pyg.SimpleConv):
+    """A conv of one's own, which may read either row of its edges."""
+
+
+def test_a_conv_of_ones_own_against_them_is_refused(tmp_path: Path) -> None:
+    module = BothWays(lambda s, x, e, w: s.there(x, e) + s.own(x, e)[:, :3], own=Own(flow="target_to_source"))
+    with pytest.raises(ExportError, match="^own: Own is not supported: own: flow='target_to_source' is not supported"):
+        export_model(module, tmp_path / "M")
+
+
 REFUSED: dict[str, tuple[Function, str]] = {
     "as one list": (lambda s, x, e, w: s.there(x, torch.cat([e, e.flip(0)], 1)), "changes edges or their weights"),
     "edges in another order": (lambda s, x, e, w: s.there(x, e.flip(1), w), "something other than rows"),

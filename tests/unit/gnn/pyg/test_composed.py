@@ -147,7 +147,6 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
         False,
         "conv: EGConv with add_self_loops and without the aggregator 'symnorm' is not supported: .* Nearest: 'symnorm'",
     ),
-    "against-edges": (lambda: pyg.ARMAConv(4, 3, flow="target_to_source"), True, "conv: flow='target_to_source' is"),
     "phi": (lambda: pyg.AntiSymmetricConv(4, pyg.LEConv(4, 4, aggr="max")), True, "conv.phi: LEConv with aggr='max'"),
 }  # fmt: skip
 
