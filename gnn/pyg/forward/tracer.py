@@ -243,19 +243,15 @@ class Tracer(torch.fx.Tracer):
             if any(True for _ in m.parameters()):
                 refuse(f"{place_here()} makes a {type(m).__name__} with new weights at each call: make it in __init__")
             return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
-
-    def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Note a call; of a conv of PyG's against the edges one along the edges the other way round."""
         if not self._turns or not is_against(m) or not self.is_leaf_module(m, self.path_of_module(m)):
             return super().call_module(m, forward, args, kwargs)
         given = inspect.signature(m.forward).bind(*args, **kwargs)
-        if type(edges := given.arguments.get("edge_index")) is RowsProxy:
-            given.arguments["edge_index"] = edges.flip(0)
-            made = super().call_module(m, forward, given.args, given.kwargs)
-            made.node.meta["turned"] = True
-            return made
-        return super().call_module(m, forward, args, kwargs)
+        if type(edges := given.arguments.get("edge_index")) is not RowsProxy:
+            return super().call_module(m, forward, args, kwargs)
+        given.arguments["edge_index"] = edges.flip(0)  # along the edges the other way round
+        made = super().call_module(m, forward, given.args, given.kwargs)
+        made.node.meta["turned"] = True
+        return made
 
     def create_node(self, *args: Any, **options: Any) -> Any:
         """An operation, with the line where it stands."""

@@ -93,7 +93,7 @@ class Own(pyg.SimpleConv):
 
 def test_a_conv_of_ones_own_against_them_is_refused(tmp_path: Path) -> None:
     module = BothWays(lambda s, x, e, w: s.there(x, e) + s.own(x, e)[:, :3], own=Own(flow="target_to_source"))
-    with pytest.raises(ExportError, match="^own: Own is not supported: own: flow='target_to_source' is not supported"):
+    with pytest.raises(ExportError, match=r"^own: Own is not supported: own: flow='target_to_source' is not supported"):
         export_model(module, tmp_path / "M")
 
 
