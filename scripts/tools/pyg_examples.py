@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import nn as pyg
+from torch_geometric import utils
 from torch_geometric.data import Data
 
 from freshet.gnn.model import Model
@@ -77,7 +78,15 @@ def _dataset(metadata: Metadata) -> SimpleNamespace:
 
 
 def _names(metadata: Metadata) -> dict[str, Any]:
-    given = {"torch": torch, "nn": nn, "pyg": pyg, "Data": Data, "Names": SimpleNamespace, "METADATA": metadata}
+    given = {
+        "torch": torch,
+        "nn": nn,
+        "pyg": pyg,
+        "pyg_utils": utils,
+        "Data": Data,
+        "Names": SimpleNamespace,
+        "METADATA": metadata,
+    }
     data = dict.fromkeys(("dataset", "train_dataset", "data", "d"), _dataset(metadata))
     return given | data | {"device": "cpu", "args": SimpleNamespace(use_multi_aggregators=False, use_gdc=False)}
 
@@ -251,7 +260,7 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
     for part in module.modules():
         for name in [one for one in vars(part) if one.startswith("_cached_")]:
             setattr(part, name, None)
-    names = {"module": module, "nn": nn, "graph": SimpleNamespace(**values), **values}
+    names = {"module": module, "nn": nn, "Names": SimpleNamespace, "graph": SimpleNamespace(**values), **values}
     torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
     try:
         with torch.no_grad():

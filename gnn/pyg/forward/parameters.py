@@ -23,6 +23,7 @@ from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
+ROWS_BESIDE = ", or where it has rows of vertices take one x, and columns of it: a, b = x.split([3, 5], dim=1)"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
@@ -218,7 +219,7 @@ def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | N
     weight_name = next(iter(named + first), None)
     if others := [one for one in required if one != weight_name]:
         msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
-        msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ""
+        msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ROWS_BESIDE
         if unread := [one for one in others if one in ATTRIBUTE_NAMES]:
             msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"
         raise ExportError(msg)

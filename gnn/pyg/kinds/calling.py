@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.parameters import ModuleInputs, is_of_kinds, takes_data
+from freshet.gnn.pyg.forward.parameters import ROWS_BESIDE, ModuleInputs, is_of_kinds, takes_data
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
@@ -218,4 +218,4 @@ def _named(parameters: Sequence[inspect.Parameter], names: Sequence[str]) -> str
 def _refuse_needed(name: str, parameters: Sequence[inspect.Parameter]) -> None:
     needed = [p.name for p in parameters if p.default is p.empty]
     if needed:
-        refuse(f"{name} needs {', '.join(needed)}, {_CALLS}: give it a default")
+        refuse(f"{name} needs {', '.join(needed)}, {_CALLS}: give it a default{ROWS_BESIDE}")

@@ -149,6 +149,18 @@ def test_refusals(what: str, tmp_path: Path) -> None:
         export_model(make(), tmp_path / "M")
 
 
+class Columns(OfData):
+    """Rows of a vertex in several tensors."""
+
+    def forward(self, words: Any, tweets: Any, numbers: Any, marks: Any, edge_index: Any) -> Any:
+        return self.first(torch.cat([words, tweets, numbers, marks], 1), edge_index)
+
+
+def test_rows_in_several_tensors_are_to_be_columns_of_one(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"needs .*marks, .* take one x, and columns of it: a, b = x.split"):
+        export_model(Columns(torch.relu), tmp_path / "M")
+
+
 class WithDefault(OfData):
     def forward(self, data: Any = None) -> Any:
         return self.function(self, data)

@@ -1,0 +1,46 @@
+"""Models of public projects with PyTorch Geometric, exported and compared with PyG on a stream.
+
+The table pyg_projects.toml says which, at which commits. Nothing is fetched: `--checkouts` is a folder that has each
+repository as OWNER+NAME. What a file imports from elsewhere and does not have here is left out of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from scripts.tools.pyg_examples import Outcome, outcomes
+
+TABLE = Path(__file__).with_name("pyg_projects.toml")
+
+
+def main() -> None:
+    """Print a line for each model, and how many there are of each kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkouts", type=Path, required=True, help="folder of repositories, OWNER+NAME")
+    parser.add_argument("--only", default="", help="those whose script or call has these letters")
+    asked = parser.parse_args()
+    found = list[Outcome]()
+    for one in outcomes(asked.checkouts, asked.only, TABLE):
+        found.append(one)
+        print(f"{one.script} {one.model}: {_said(one)}", flush=True)
+    projects = {one.script.split("/")[0] for one in found}
+    taken = [one for one in found if one.taken]
+    differ = sum(not one.equal for one in taken)
+    print(f"{len(found)} models of {len(projects)} projects: {len(taken)} taken, of which {differ} differ")
+    sys.exit(differ > 0)
+
+
+def _said(one: Outcome) -> str:
+    if one.unmade:
+        return f"not made here, {one.unmade}"
+    if one.refused:
+        return f"refused, {one.refused.splitlines()[0]}"
+    return f"{'equal' if one.equal else 'DIFFERS'}, off by {one.off:.1e} in {one.rows} rows"
+
+
+if __name__ == "__main__":
+    main()
