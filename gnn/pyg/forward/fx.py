@@ -42,7 +42,7 @@ from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import TAKEN, why_not_part
-from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, refuse_weights
+from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, ExportError, OwnRun, Step, Traced, refuse_weights
 from freshet.gnn.rows.jumps import Join, Keep
 
 
@@ -280,12 +280,20 @@ def _graph(
     return graph, given, root
 
 
+def _leaves_out(name: str | None, conv: Module, call: Any, given: Any) -> bool:
+    """Return whether a conv can do nothing with what it is handed: attributes without edge_dim, weights as its size."""
+    if name in ATTRIBUTE_NAMES:
+        return getattr(conv, "edge_dim", "") is None
+    taken = inspect.signature(conv.forward).bind(*call.args, **call.kwargs).arguments
+    return type(conv).__module__.startswith("torch_geometric.") and taken.get("size") is given
+
+
 def _is_unread(module: Module, how: Parameters, head: str | None, asked: Asked) -> bool:
     """Return whether a parameter for attributes is handed to convs alone that were made without any."""
     graph, inputs, root = _graph("", module, how._replace(weights=how.unread), head, asked)
     (given,) = inputs.weights
-    convs = [root.get_submodule(one.target) for one in given.users if one.op == "call_module"]
-    if len(convs) < len(given.users) or any(getattr(conv, "edge_dim", "") is not None for conv in convs):
+    calls = [(root.get_submodule(one.target), one) for one in given.users if one.op == "call_module"]
+    if len(calls) < len(given.users) or not all(_leaves_out(how.unread, conv, one, given) for conv, one in calls):
         return False
     for one in list(given.users):
         one.replace_input_with(given, None)

@@ -139,7 +139,8 @@ def ways_of(
         ways.insert(0, Parameters(edges, weights, attributes=encoded, of_sample=told, reads_them=True))
     if any(name in SIZES_OF_HOPS for name in told):  # a module that hands them on takes None
         ways += [how._replace(hops=False) for how in ways]
-    optional = next((p.name for p in more if p.name in ATTRIBUTE_NAMES and p.default is None), None)
+    named = (*ATTRIBUTE_NAMES, *WEIGHT_NAMES)
+    optional = next((p.name for p in more if p.name in named and p.default is None), None)
     if optional is not None and optional == ways[0].weights and not reads:
         ways.append(ways[0]._replace(weights=None, unread=optional))
     return ways

@@ -157,7 +157,7 @@ class Tracer(torch.fx.Tracer):
 
     @property
     def _turns(self) -> bool:
-        """Whether a relation may follow the edges the other way round."""
+        """Return whether a relation may follow the edges the other way round."""
         return True
 
     def graph_of(self, root: TracedRoot, name: str) -> tuple[Any, ModuleInputs]:

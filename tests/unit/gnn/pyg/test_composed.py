@@ -115,6 +115,25 @@ def test_a_sequential_within_a_module(tmp_path: Path) -> None:
     assert [one.type for one in model.layers if hasattr(one, "add_self_loops")] == ["gcn_conv", "gat_conv"]
 
 
+class HandedOn(nn.Module):
+    """A forward that hands weights to whatever convs it has, as the third argument."""
+
+    def __init__(self, *convs: Any) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        for conv in self.convs:
+            x = conv(x, edge_index, edge_weight)
+        return x
+
+
+def test_weights_that_convs_take_for_their_size_stay_none(tmp_path: Path) -> None:
+    exported(HandedOn(pyg.SAGEConv(IN, 4), pyg.SAGEConv(4, 3)), tmp_path / "one")
+    with pytest.raises(ExportError, match=r"convs.0 \(test_composed.py:\d+\) reads something other"):
+        export_model(HandedOn(pyg.SAGEConv(IN, 4), pyg.GCNConv(4, 3)), tmp_path / "two")
+
+
 REFUSED: dict[str, tuple[Any, bool, str]] = {
     "le-max": (
         lambda: pyg.LEConv(4, 3, aggr="max"),
