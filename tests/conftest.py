@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -52,8 +53,21 @@ def _not_synced(file: Any) -> None:
 _TORCH_SEED = 67280421310721  # as in a process in which nobody has set one
 _ALWAYS = ("tests/unit/test_house.py", "tests/unit/test_imports.py", "tests/property/")  # also where no time is left
 _BEGAN = time.monotonic()
+_IN_MEMORY, _ROOM_MIN = "/dev/shm", 14 << 30
 _OWN = pytest.StashKey[str]()  # the folder for what libraries and processes that were killed leave behind
 _MAKER = pytest.StashKey[ArchiveMaker]()
+
+
+def _temporary() -> str:
+    """Return where temporary files lie: in memory where there is plenty, since a busy disk takes ms to remove a folder.
+
+    TMPDIR says another place.
+    """
+    if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
+        room = shutil.disk_usage(_IN_MEMORY).free, psutil.virtual_memory().available
+        if min(room) >= _ROOM_MIN:
+            return _IN_MEMORY
+    return tempfile.gettempdir()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,8 +85,10 @@ def pytest_configure(config: pytest.Config) -> None:
     check_stages()
     os.fsync = os.fdatasync = _not_synced
     if not hasattr(config, "workerinput"):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-        tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = tempfile.mkdtemp(prefix="freshet-tests-")
+        root = _temporary()
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)
+        own = tempfile.mkdtemp(prefix="freshet-tests-", dir=root)
+        tempfile.tempdir = os.environ["TMPDIR"] = config.stash[_OWN] = own
         os.environ[FOLDER_VARIABLE] = archives = tempfile.mkdtemp(prefix="classes-")
         config.stash[_MAKER] = ArchiveMaker(Path(archives))
 

@@ -74,6 +74,8 @@ def _is_assigned(node: Any, written: list[Any], memory: dict[Any, set[Any]], ord
     if len(written) != 1 or memory[written[0]] != {written[0]} or written[0].op == "placeholder":
         return False
     (one,) = written
+    if not node.args or node.args[0] is not one:  # one of a list, which it does not return
+        return False
     others = (other for other, of in memory.items() if one in of and other is not one)
     if any(order[user] > order[node] for other in others for user in other.users):
         return False

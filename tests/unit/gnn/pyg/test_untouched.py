@@ -211,7 +211,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "in place by ravel": (written_and_read(lambda h, m: h.ravel().clamp_(-5, 5)), OVER),
     "in place by swapaxes": (written_and_read(lambda h, m: h.swapaxes(0, 1).clamp_(-5, 5)), OVER),
     "in place by expand_as": (written_and_read(lambda h, m: h.expand_as(h).clamp_(-5, 5)), OVER),
-    "in place by aten": (written_and_read(lambda h, m: torch.ops.aten.clamp_.default(h, -5, 5)), OVER),
     "in place by foreach": (written_and_read(lambda h, m: torch._foreach_clamp_max_([h], 5)), OVER),
     "in place by data": (written_and_read(set_data), r"test_untouched.py:\d+ sets .data of rows"),
     "a frozen parameter in place": (written_and_read(lambda h, m: m.frozen.mul_(2)), OVER),
