@@ -62,7 +62,7 @@ class Chosen:
 def _with_bias(value: Value) -> Value:
     """Return a linear layer and a constant as one layer."""
     for one, other in (value.of, value.of[::-1]):
-        if one.op == "linear" and other.op == "constant":
+        if one.op == "linear" and other.op == "constant" and one.width == value.width:
             bias = one.arrays.get("bias", np.zeros(one.width, np.float32)) + other.arrays["value"]
             return replace(one, arrays={**one.arrays, "bias": bias.astype(np.float32)})
     return value
