@@ -85,6 +85,8 @@ _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "celu"},
     {"type": "mish"},
     {"type": "log_sigmoid"},
+    {"type": "sqrt"},
+    {"type": "power"},
     {"type": "scale", "factor": 0.5},
     {"type": "normalize"},
     {"type": "softmax"},

@@ -144,6 +144,13 @@ def pytest_collection() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Return a folder on the disk, for what is about disks: `tmp_path` may lie in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(autouse=True)
 def _layers_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have no other test find the written layers that a test loads or imports."""

@@ -89,11 +89,11 @@ class Power(Layer):
     """x^exponent: NaN below 0 where the exponent is no whole number.
 
     Args:
-        exponent: Finite number.
+        exponent: Finite number; 2 by default.
     """
 
     type: Literal["power"] = "power"
-    exponent: FiniteFloat
+    exponent: FiniteFloat = 2.0
 
 
 class Scale(Layer):

@@ -26,6 +26,12 @@ pytestmark = pytest.mark.slow
 MANY = 60_000
 
 
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """A folder that is still there where /dev/shm is another disk."""
+    return disk_path
+
+
 def run(*command: object) -> None:
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
+from pathlib import Path
 
 import orjson
 import pytest
@@ -15,12 +15,11 @@ BENCH = ROOT / "scripts" / "bench" / "paging.py"
 
 
 @pytest.mark.timeout(600)
-def test_rows_do_not_depend_on_memory_nor_on_kills() -> None:
+def test_rows_do_not_depend_on_memory_nor_on_kills(disk_path: Path) -> None:
     """Of 64 MiB the process alone takes several times as much, so that all pages are given up again and again."""
     sizes = ["--vertices", "20000", "--edges", "100000", "--events", "6000"]
     command = [sys.executable, str(BENCH), *sizes, "--memory", "64MiB", "--kills", "2", "--stream", "skewed"]
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as disk:  # what is read from memory is not read from a disk
-        ended = subprocess.run([*command, "--work", disk], capture_output=True, text=True)
+    ended = subprocess.run([*command, "--work", str(disk_path)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
     result = orjson.loads(ended.stdout.splitlines()[-1])
     assert result["differing"] == 0

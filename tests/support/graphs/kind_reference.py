@@ -85,7 +85,8 @@ class KindGraph:
             for edge in gone:
                 del self.edges[edge]
             return True
-        if src == dst and relation in self.one_loop and any(one != own for one in self._meant(own[:3], ALL_KEYS)):
+        one, other = self.ends(own)  # the same id of two kinds is two vertices
+        if one == other and relation in self.one_loop and any(one != own for one in self._meant(own[:3], ALL_KEYS)):
             return False
         if own in self.edges:
             same = self.edges[own][0] == weight and (not self.ttl or self.added[own] == ts)

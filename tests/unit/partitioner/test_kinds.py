@@ -301,3 +301,9 @@ def test_slots_count_by_part_and_kind(parts):
     bench.run([("add_vertex", (1, vertex)) for vertex in range(0, 30, 2)])
     assert all(found == list(range(len(found))) for found in slots().values())
     assert all(slots()[part, 1] == before[part, 1] for part in range(parts))
+
+
+def test_the_same_id_of_two_kinds_is_no_self_loop():
+    bench = KindBench(PLAIN, 1, edge_keys="int", one_loop_relations=(0, 2))
+    bench.run([("add_edge#1", 0, 7, 7), ("add_edge#2", 0, 7, 7), ("add_edge#1", 2, 7, 7), ("add_edge#2", 2, 7, 7)])
+    assert bench.graph.rejected == [3]

@@ -24,6 +24,12 @@ WIDTH = 64
 
 
 @pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """A folder whose files are not in memory."""
+    return disk_path
+
+
+@pytest.fixture
 def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pager]:
     """A budget of 2 MiB of tables, which go to files at once."""
     monkeypatch.setattr(paging, "IN_MEMORY_SHARE", 0.0)
