@@ -70,7 +70,7 @@ class Parameters(NamedTuple):
     shapes: Shapes = STANDARD
     by_place: bool = False  # weights come third, into *args
     attributes: str | None = None
-    of_sample: tuple[str, ...] = ()  # what it is told of a sample
+    of_sample: tuple[str, ...] = ()  # parameters that describe a sample
     hops: bool = True  # whether that are sizes of hops, or None
     reads_them: bool = False  # the way counts only where a conv is handed the attributes
     data: bool = False  # all come in one Data, under these names
@@ -122,12 +122,12 @@ def ways_of(
     reads, adds = any(map(takes_attributes, parts)), any(map(adds_attributes, parts))
     ways = list[Parameters]()
     found = _attribute_parameter(more) if reads or adds else None
-    told = tuple(p.name for p in more if p.name in OF_SAMPLES and p.default is p.empty)
-    more = [p for p in more if p.name not in told]
+    sampled = tuple(p.name for p in more if p.name in OF_SAMPLES and p.default is p.empty)
+    more = [p for p in more if p.name not in sampled]
     for attributes in [found] if reads or found is None else [found, None]:
         weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
         only = not reads and attributes is not None
-        how = Parameters(edges, weight_name, attributes=attributes, of_sample=told, reads_them=only)
+        how = Parameters(edges, weight_name, attributes=attributes, of_sample=sampled, reads_them=only)
         ways.append(how)
         if weight_name is not None:  # edge_attr[:, 0] reads a column
             ways.append(how._replace(shapes=Shapes(column=True)))
@@ -136,8 +136,8 @@ def ways_of(
     encoded = None if reads or adds or not recorded else next((p.name for p in more if p.name in ATTRIBUTE_NAMES), None)
     if encoded is not None and not [p for p in more if p.default is p.empty and p.name != encoded]:
         weights = next((p.name for p in more if p.name in WEIGHT_NAMES and p.name != encoded), None)
-        ways.insert(0, Parameters(edges, weights, attributes=encoded, of_sample=told, reads_them=True))
-    if any(name in SIZES_OF_HOPS for name in told):  # a module that hands them on takes None
+        ways.insert(0, Parameters(edges, weights, attributes=encoded, of_sample=sampled, reads_them=True))
+    if any(name in SIZES_OF_HOPS for name in sampled):  # a module that hands them on takes None
         ways += [how._replace(hops=False) for how in ways]
     named = (*ATTRIBUTE_NAMES, *WEIGHT_NAMES)
     optional = next((p.name for p in more if p.name in named and p.default is None), None)

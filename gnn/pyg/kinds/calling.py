@@ -34,8 +34,8 @@ class ModuleCall(NamedTuple):
     edges: None where they are the second argument, by place. unattributed: relations that are given no attributes,
     since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
     any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
-    edge_sets: it takes rows, and several sets of edges by these names, each a relation. of_sample: what it is told of a
-    sample. traced: how a module without kinds is called, by its steps.
+    edge_sets: the parameters that take a set of edges each; every set is a relation. of_sample: parameters that
+    describe a sample. traced: how a module without kinds is called, by its steps.
     """
 
     method: str
@@ -178,11 +178,11 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
         weights = _named([p for p in rest if p.default is p.empty], _WEIGHTS)
         attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
     ids = _named(rest, _IDS)
-    told = tuple(p.name for p in rest if p.name in OF_SAMPLES and p.default is p.empty)
-    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids, *told)])
+    sampled = tuple(p.name for p in rest if p.name in OF_SAMPLES and p.default is p.empty)
+    _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids, *sampled)])
     typed = None if types is None else types.name
     unread = _unattributed(module)
-    return ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=told)
+    return ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=sampled)
 
 
 def _unattributed(module: Module) -> frozenset[Relation]:

@@ -53,7 +53,7 @@ class _Signed(Module):
 def signed_conv(ops: KindsOperations, place: str, name: str, conv: Any, rows: str, relations: list[int]) -> str:
     """Note the operations of a SignedConv; returns the name of its rows. `relations`: of positive and negative edges.
 
-    Raises: ExportError for another aggregator than the mean of a new one, and for edges of one relation.
+    Raises: ExportError for another aggregator than the mean.
     """
     check_conv(Step(name, conv))
     if conv.aggr != "mean":
