@@ -9,7 +9,7 @@ from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.again import Encoding, Made, traced_again
+from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.steps import written_class
@@ -85,22 +85,13 @@ class EncodingReader(RecordingReader):
 
     def _encoder(self, node: Any, reads: set[str]) -> Module:
         """Return the function that makes a result of what edges have, of which `reads` gets the names."""
-        needed, stack = set[Any](), [node]
-        while stack:
-            one = stack.pop()
-            if one in needed or one in self._constants or self._what_of_edges(one) is not None:
-                continue
-            if one.op == "placeholder":
-                refuse(f"{self._place(node)} reads the weights or attributes of edges in another shape than they have")
-            needed.add(one)
-            stack += one.all_input_nodes
 
-        def given(one: Any) -> Any:
-            if one in self._constants:
-                return self._constants[one]
+        def given(one: Any) -> str | None:
             what = self._what_of_edges(one)
-            assert what is not None  # by what is needed
-            reads.add(what)
-            return Made(what)
+            reads.update([] if what is None else [what])
+            return what
 
-        return traced_again([one for one in self._nodes if one in needed], self._root, given)
+        function = self._again(node, given)
+        if function is None:
+            refuse(f"{self._place(node)} reads the weights or attributes of edges in another shape than they have")
+        return function

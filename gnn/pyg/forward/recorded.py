@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.again import Made, traced_again
+from freshet.gnn.pyg.forward.again import Made, TracedFunction, traced_again
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.norms import reads_whole_graph
@@ -68,32 +68,44 @@ class RecordingReader(Reader):
         """Have what waits be rows, where an operation that is no function of rows reads it."""
         if node not in self._waiting:
             return
-        names, needed = list[str](), self._behind(node)
+        names = list[str]()
 
-        def given(one: Any) -> Any:
-            if one in self._constants:
-                return self._constants[one]
-            if (name := self._rows[one]) not in names:
+        def given(one: Any) -> str | None:
+            if (name := self._rows.get(one)) is None:
+                return None
+            if name not in names:
                 names.append(name)
-            return Made(f"rows{names.index(name)}")
+            return f"rows{names.index(name)}"
 
-        function = traced_again([one for one in self._nodes if one in needed], self._root, given)
-        if not names:
+        function = self._again(node, given)
+        if function is None or not names:
             raise ExportError(self._reads_other(node))
         self._rows[node] = self._ops.function(self._name(node), function, names)
         del self._waiting[node]
 
-    def _behind(self, node: Any) -> set[Any]:
-        """Return the operations that make a result of rows."""
-        found, stack = set[Any](), [node]
+    def _again(self, node: Any, given: Callable[[Any], str | None]) -> TracedFunction | None:
+        """Return the function that makes a result of constants and of what `given` has a parameter for.
+
+        None where it reads another input.
+        """
+        needed, stack = set[Any](), [node]
         while stack:
             one = stack.pop()
-            if one not in found and one not in self._rows and one not in self._constants:
-                if one.op == "placeholder":
-                    raise ExportError(self._reads_other(node))
-                found.add(one)
-                stack += one.all_input_nodes
-        return found
+            if one in needed or one in self._constants or given(one) is not None:
+                continue
+            if one.op == "placeholder":
+                return None
+            needed.add(one)
+            stack += one.all_input_nodes
+
+        def outside(one: Any) -> Any:
+            if one in self._constants:
+                return self._constants[one]
+            parameter = given(one)
+            assert parameter is not None  # by what is needed
+            return Made(parameter)
+
+        return traced_again([one for one in self._nodes if one in needed], self._root, outside)
 
 
 def _is_of_rows(module: Module) -> bool:
