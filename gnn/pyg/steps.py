@@ -19,6 +19,7 @@ from torch_geometric.nn import MessagePassing, SumAggregation
 from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
 from freshet.gnn.own.loading import classes_of, layer_class
+from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.rows.layer import Layer
@@ -44,7 +45,7 @@ class ConvCall(NamedTuple):
     """The parameters of a conv that take rows, edges, weights and attributes, and constants that others take.
 
     pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
-    joined: names and widths of the rows that a function of rows reads, which gets no edges.
+    joined: names and widths of the rows that a function of rows reads, which gets no edges; 0 for a width to be tried.
     """
 
     rows: str
@@ -151,7 +152,7 @@ def takes_both(module: Any, weigh: Collection[str]) -> bool:
 def is_read(module: Any) -> bool:
     """Return whether a module is a conv that is read as it runs: one of the user's own, or of PyG's without a layer."""
     home = type(module).__module__
-    if getattr(type(module), "is_run_as_it_is", False):  # with functions of what edges have in front of it
+    if isinstance(module, EncodedConv):
         return True
     if classes_of(type(module)):  # a written layer stands in its place
         return False

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn import Module, ModuleDict, ModuleList
+from torch.nn import Module, ModuleList
 
+from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.forward.places import RUNS_AGAIN, standing_at
 
 
 class Made(NamedTuple):
-    """The result of an earlier operation, by its number, or the rows of that parameter."""
+    """The result of an earlier operation, by its number, or what is given as that parameter."""
 
     of: int | str
 
@@ -36,7 +37,7 @@ class TracedFunction(Module):
         self._calls, self.parts = list(calls), ModuleList(parts)
 
     def forward(self, **rows: Any) -> Any:
-        """Return the result of the last operation, given rows0, rows1 and so on."""
+        """Return the result of the last operation, given rows0, rows1 and so on, or edge_weight and edge_attr."""
         made = list[Any]()
 
         def of(given: Any) -> Any:
@@ -79,41 +80,6 @@ def traced_again(nodes: Sequence[Any], root: Module, given: Callable[[Any], Any]
         numbers[one] = len(calls)
         calls.append(TracedCall(one.op, target, args, options, one.meta.get("line") or ""))
     return TracedFunction(calls, parts)
-
-
-class EncodedConv(Module):
-    """A conv that is handed functions of the weights and attributes of its edges."""
-
-    is_run_as_it_is = True
-    """What `steps.is_read` asks of it."""
-
-    def __init__(self, conv: Any, encoders: Mapping[str, Module], handed: Mapping[str, str], constants: Any) -> None:
-        """Take the conv; functions of `edge_weight` and `edge_attr` by parameter; and which of both others get."""
-        super().__init__()
-        self.conv, self.encoders = conv, ModuleDict(encoders)
-        self._handed, self._constants = dict(handed), dict(constants)
-
-    @property
-    def flow(self) -> str:
-        """The direction of messages."""
-        return str(self.conv.flow)
-
-    @property
-    def decomposed_layers(self) -> int:
-        """The number of layers that the conv takes apart."""
-        return int(self.conv.decomposed_layers)
-
-    @property
-    def in_channels(self) -> Any:
-        """The width of its rows, as the conv says it."""
-        return getattr(self.conv, "in_channels", None)
-
-    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
-        """Return the rows that the conv gives."""
-        of_edges = {"edge_weight": edge_weight, "edge_attr": edge_attr}
-        made = {name: encoder(**of_edges) for name, encoder in self.encoders.items()}
-        made |= {name: of_edges[what] for name, what in self._handed.items()}
-        return self.conv(x, edge_index, **made, **self._constants)
 
 
 class Encoding(NamedTuple):

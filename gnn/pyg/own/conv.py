@@ -12,8 +12,8 @@ import numpy as np
 from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
+from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import RECORDED, refuse
-from freshet.gnn.pyg.forward.again import EncodedConv
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.program import relation_layer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.own.chosen import Chosen
@@ -42,14 +43,10 @@ def function_width(step: Step) -> int | None:
     """Return the one width of rows with which a function of rows runs; None where several will do, or none."""
     function = step.op
     assert isinstance(function, RowsFunction)
-    found = list[int]()
-    run = step._replace(op=function.module)
-    for width in range(1, _MOST_WIDTHS + 1):
-        call = _call(function, tuple((name, width) for name in function.of))
-        found += [width for _ in fitting(run, call, [ConvWidths(0, 0)])]
-        if len(found) > 1:
-            return None
-    return found[0] if found else None
+    call = _call(function, tuple((name, 0) for name in function.of))
+    widths = (ConvWidths(width, 0) for width in range(1, _MOST_WIDTHS + 1))
+    found = list(islice(fitting(step._replace(op=function.module), call, widths), 2))
+    return found[0].rows if len(found) == 1 else None
 
 
 def _call(function: RowsFunction, joined: tuple[tuple[str, int], ...]) -> ConvCall:

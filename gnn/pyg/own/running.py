@@ -18,8 +18,8 @@ from torch_geometric import utils
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv import gcn_conv
 
+from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.again import EncodedConv
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
@@ -105,9 +105,10 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
     vertices, edges, sources = size
     random = torch.Generator().manual_seed(seed)
     if given.joined:
+        known = [(name, width or widths.rows) for name, width in given.joined]
         return {
             f"rows{i}": (torch.randn(vertices, width, generator=random), Value("rows", width, "vertices", name=name), 0)
-            for i, (name, width) in enumerate(given.joined)
+            for i, (name, width) in enumerate(known)
         }
     if widths.target:
         pairs = torch.randperm(sources * vertices, generator=random)[:edges]
