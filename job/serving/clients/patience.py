@@ -69,9 +69,13 @@ def _watch(stream: Patient) -> None:
 def _look() -> None:
     while True:
         time.sleep(_LOOK_S)
-        with _lock:
-            streams = list(_streams)
-        now = time.monotonic()
-        for stream in streams:
-            stream.end_if_due(now)
-        del streams
+        _end_those_due()
+
+
+def _end_those_due() -> None:
+    """Look at all streams once; none is held between two looks, so that one that nobody uses any more ends."""
+    with _lock:
+        streams = list(_streams)
+    now = time.monotonic()
+    for stream in streams:
+        stream.end_if_due(now)
