@@ -30,7 +30,7 @@ from freshet.operators.telemetry.status_file import await_last
 POLL_S = 0.1
 _RESTART_POLL_S = 2.0
 END_S = 5.0  # in which the client hears of the end of a job
-LAST_STATUS_S = 30.0  # for the last files of the Sink's parts, and what they say of them
+LAST_STATUS_S = 30.0  # for the last files of operators
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class JobRun(ABC):
         savepoint = location(path)
         if not is_remote(savepoint):
             record_savepoint(Path(savepoint))
-        self._await_sinks()
+        self._await_last_files()
         has_finished = at_end and input_ended(self.spec.out_path, bounded=False)
         state = run_file.FINISHED if has_finished else run_file.STOPPED
         self._record(state, savepoint=savepoint)
@@ -183,7 +183,7 @@ class JobRun(ABC):
     def _ended(self) -> RunResult:
         """Read how a job ended that is done: by itself, stopped by someone else, or failed."""
         self._expect_success()
-        self._await_sinks()
+        self._await_last_files()
         out = self.spec.out_path
         savepoint = (
             _await_savepoint(out, self.spec.user_options) if read_stop(out).get("job_id") == self.job_id else None
@@ -200,8 +200,8 @@ class JobRun(ABC):
         self._record(run_file.STOPPED, savepoint=savepoint)
         return RunResult(run_file.STOPPED, self.job_id, savepoint)
 
-    def _await_sinks(self) -> None:
-        """Have the parts of the Sink finish, and the Partitioner: Flink may drop them once it calls the job ended."""
+    def _await_last_files(self) -> None:
+        """Have all operators write their last files: Flink may drop them once it calls the job ended."""
         if not await_last(self.spec.out_path, self._began_ms, LAST_STATUS_S):
             say(f"the last files of this run were not complete {LAST_STATUS_S:.0f} s after its end; they come again")
 

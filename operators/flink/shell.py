@@ -133,8 +133,7 @@ class Shell:
                 worker.call(stage.close)
             # The last blocks may not be taken yet; nobody would say any more when they are.
             self._profile.levels |= {name: Level(peak=level.peak) for name, level in self._waiting_elsewhere().items()}
-            self._profile.loads.end()
-            worker.call(self._profile.write)
+            worker.call(self._profile.end)
         finally:
             self._stages = {}
             self._profile.stages = {}

@@ -14,7 +14,7 @@ from freshet.operators.telemetry.figures import Figures, all_figures
 from freshet.operators.telemetry.level import AnyLevel, LevelValues, together
 from freshet.operators.telemetry.load import Loads
 from freshet.operators.telemetry.paging import PAGE_FAULTS
-from freshet.operators.telemetry.status_file import PROFILE_PREFIX, StatusFile, read_statuses
+from freshet.operators.telemetry.status_file import LAST_STATUS, PROFILE_PREFIX, StatusFile, read_statuses
 from freshet.operators.telemetry.sum_report import SumReport, all_sums
 
 # What is counted, in the order of an act. Seconds: in the stage's own code; in the hand-over to its thread and back;
@@ -94,6 +94,11 @@ class Profile:
     def write(self) -> None:
         """Replace the file."""
         self._put(self._fields())
+
+    def end(self) -> None:
+        """Write the last file of this attempt: the subtask does nothing more."""
+        self.loads.end()
+        self._put({**self._fields(), LAST_STATUS: True})
 
     def write_if_changed(self) -> None:
         """Replace the file when it is due and says something else; for a thread that has nothing else to do."""

@@ -26,7 +26,7 @@ _LOWEST, _HIGHEST = 0, BUCKETS - 1
 FROM_FLINK = "from_flink"  # a field: whether it was made of Flink's metrics, for parts that do not see the folder
 LAST_STATUS = "last"  # a field: whether this attempt of the part writes no more
 SINK_PREFIX, REASONS_PREFIX, PROFILE_PREFIX = "sink-", "letters-partitioner", "profile-"
-_LASTING = SINK_PREFIX, REASONS_PREFIX  # statuses of which one is the last
+_LASTING = SINK_PREFIX, REASONS_PREFIX, PROFILE_PREFIX  # statuses of which one is the last
 _POLL_S = 0.02
 _ADVICE = "what it said is left out until its part writes another one"
 Fields = Mapping[str, Any]  # of a status, by name: the type of the value
@@ -127,8 +127,9 @@ def read_statuses(out: Path, prefix: str = SINK_PREFIX, needs: Fields | None = N
 def await_last(out: Path, since_ms: float, timeout_s: float) -> bool:
     """Wait until all that have written since then have written their last status; whether they did in time.
 
-    The Sink's parts do so, and the Partitioner where records were rejected. A part writes its status with the first
-    epoch that it takes: those that have written nothing since have no last one.
+    All operators do so in their profiles; so do the Sink's parts, and the Partitioner where records were rejected.
+    Those that have written nothing since have no last one: a part of the Sink begins with the first epoch that it
+    takes.
     Units: since_ms on the clock of `time` in the status.
     """
     deadline = time.monotonic() + timeout_s

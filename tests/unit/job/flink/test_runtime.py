@@ -71,7 +71,7 @@ def test_one_at_the_end_of_its_topics_is_stopped_with_a_state_to_go_on_from(
 
     def stop(_: str) -> str:
         profile.input_ended = not reads_again  # it fails at that moment, and goes on from an older checkpoint
-        profile.write()
+        profile.end()
         return (tmp_path / "S").as_uri()
 
     looks: list[bool] = []

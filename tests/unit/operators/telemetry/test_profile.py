@@ -10,7 +10,9 @@ import pytest
 
 from freshet.operators.telemetry.figures import Figures
 from freshet.operators.telemetry.level import Level, together
+from freshet.operators.telemetry.load import read_loads
 from freshet.operators.telemetry.profile import Profile, forget_profiles, input_ended, read_figures, read_profiles
+from freshet.operators.telemetry.status_file import await_last
 from freshet.operators.telemetry.sum_report import all_sums
 
 
@@ -101,6 +103,17 @@ def test_what_sums_have_shown_is_put_together(tmp_path: Path) -> None:
         profile.write()
     found = read_profiles(tmp_path)["storage1"]["sums"]
     assert found == {"recomputed": 4, "scrubbed": 64, "differed": 4, "largest_difference": 2e-9}
+
+
+def test_the_last_file_of_an_attempt_is_waited_for(tmp_path: Path) -> None:
+    """A short job ends before its Parser has said what it read: the client reads that after the last file only."""
+    profile = Profile(tmp_path, "parser-0", 0)
+    profile.loads.places["source-0"] = lambda: {"busy_s": 1.0, "messages": 6_000.0}
+    profile.write()
+    assert not await_last(tmp_path, 0.0, 0.0)
+    profile.end()
+    assert await_last(tmp_path, 0.0, 0.0)
+    assert read_loads(tmp_path, running=False)["source-0"]["messages"] == 6_000
 
 
 def test_an_attempt_that_was_never_closed_does_not_write_over_its_successor(tmp_path: Path) -> None:
