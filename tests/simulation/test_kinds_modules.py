@@ -124,3 +124,21 @@ def test_convs_of_ones_own_beside_those_of_pyg(written: bool, tmp_path: Path) ->
     assert (found.count("own_layer"), found.count("message_conv")) == ((2, 1) if written else (0, 3))
     module = module.double()
     hold(model, lambda given: module(given.x, given.edges), range(4))
+
+
+ENCODED: dict[str, Callable[[], Any]] = {
+    "attributes": lambda: of.EncodedEdges(
+        lambda: pyg.GATv2Conv(4, 4, edge_dim=3, add_self_loops=False),
+        lambda: nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 3)),
+    ),
+    "weights": lambda: of.EncodedWeights(lambda: pyg.GraphConv(4, 4, aggr="mean"), lambda: nn.Linear(2, 1)),
+}
+
+
+@pytest.mark.parametrize("what", ENCODED)
+def test_functions_of_attributes_in_front_of_convs(what: str, tmp_path: Path) -> None:
+    module = of.randomised(ENCODED[what]())
+    model: Any = export_model(module, tmp_path, metadata=METADATA)
+    assert {one.edge_features for one in model.relations} == {2}
+    exact = module.double()
+    hold(model, lambda given: exact(given.x, given.edges, given.attributes), (0, 1))

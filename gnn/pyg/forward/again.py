@@ -10,6 +10,7 @@ from torch.nn import Module, ModuleList
 
 from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.forward.places import RUNS_AGAIN, standing_at
+from freshet.gnn.pyg.steps import ConvCall, Step
 
 
 class Made(NamedTuple):
@@ -93,6 +94,9 @@ class Encoding(NamedTuple):
     constants: dict[str, Any]
     reads: set[str]
 
-    def of(self, conv: Any) -> EncodedConv:
-        """Return a conv so."""
-        return EncodedConv(conv, self.encoders, self.handed, self.constants)
+    def step(self, name: str, conv: Any, *, pair: bool = False, two_kinds: bool = False) -> Step:
+        """Return a conv that is called so; `pair` and `two_kinds` as ConvCall has them."""
+        weights, attributes = (one if one in self.reads else None for one in ("edge_weight", "edge_attr"))
+        given = ConvCall("x", "edge_index", weights, attributes, pair=pair, two_kinds=two_kinds)
+        op = EncodedConv(conv, self.encoders, self.handed, self.constants)
+        return Step(name, op, weights is not None, attributes=attributes is not None, given=given)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.recorded import RecordingReader
@@ -16,7 +17,7 @@ from freshet.gnn.pyg.steps import written_class
 
 
 class EncodingReader(RecordingReader):
-    """A reader of a module without kinds, whose convs may be handed functions of what edges have, if it records."""
+    """A reader whose convs may be handed functions of what edges have, if it records."""
 
     def __init__(self, *given: Any, recorded: bool) -> None:
         """Take what a reader takes, and whether it records."""
@@ -42,20 +43,17 @@ class EncodingReader(RecordingReader):
         known = (self._of_edges, self._constants)
         return all(any(one in of for of in known) or self._samples.is_of_edges(one) for one in read)
 
+    def _is_encoded(self, node: Any) -> bool:
+        """Return whether an operation reads functions of what edges have."""
+        return any(one in self._of_edges for one in node.all_input_nodes)
+
     def _module(self, node: Any) -> str:
-        if not any(one in self._of_edges for one in node.all_input_nodes):
+        if not self._is_encoded(node):
             return super()._module(node)
-        op, name = self._root.get_submodule(node.target), self._name(node)
+        op, name = self._called(node), self._name(node)
         if not isinstance(op, MessagePassing | DeepGCNLayer) or written_class(op):
             raise ExportError(self._reads_other(node))
-        rows, encoding = self._encoding(node, op.conv if isinstance(op, DeepGCNLayer) else op)
-        return opened(self._ops, name, op, rows, edge_weights=False, encoding=encoding)
-
-    def _encoding(self, node: Any, conv: Any) -> tuple[str, Encoding]:
-        """Return the rows that a conv is called with, and all else beside edges.
-
-        Raises: ExportError for edges that are not those of the stream, and for functions of anything else.
-        """
+        conv = op.conv if isinstance(op, DeepGCNLayer) else op
         try:
             arguments = inspect.signature(conv.forward).bind(*node.args, **node.kwargs).arguments
         except TypeError as error:
@@ -63,33 +61,60 @@ class EncodingReader(RecordingReader):
             raise ExportError(msg) from None
         self._unpair(node, conv, arguments)
         (_, x), (_, edges), *rest = arguments.items()
-        if x not in self._rows or not self._samples.is_edges(edges):
+        if self._samples.is_turned(edges):
+            msg = f"{self._place(node)} reads edges the other way round"
+            raise ExportError(msg).of(OUT_EDGES)
+        relation = self._samples.relation_of("edges", edges)
+        if x not in self._rows or relation is None:
             raise ExportError(self._reads_other(node))
-        encoding = Encoding({}, {}, {}, set())
-        for parameter, value in rest:
+        encoding = self._encoding(node, dict(rest), relation)
+        return opened(self._ops, name, op, self._rows[x], edge_weights=False, encoding=encoding)
+
+    def _encoding(self, node: Any, given: Mapping[str, Any], relation: int) -> Encoding:
+        """Return all arguments of a conv beside its rows and edges, which are those of a relation.
+
+        Raises: ExportError for functions of anything else than what these edges have.
+        """
+        encoding, found = Encoding({}, {}, {}, set()), {relation}
+        for parameter, value in given.items():
             if not hasattr(value, "all_input_nodes") or value in self._constants:
                 encoding.constants[parameter] = self._values(value)
-            elif value in self._of_edges:
-                encoding.encoders[parameter] = self._encoder(value, encoding.reads)
+            elif value in self._of_edges and parameter != "size":
+                encoding.encoders[parameter] = self._encoder(value, encoding.reads, found)
             elif (what := self._what_of_edges(value)) is not None:
-                encoding.handed[parameter] = what
-                encoding.reads.add(what)
+                encoding.handed[parameter] = what[0]
+                encoding.reads.add(what[0])
+                found.add(what[1])
             else:
                 raise ExportError(self._reads_other(node))
-        return self._rows[x], encoding
+        self._refuse_several(node, found)
+        return encoding
 
-    def _what_of_edges(self, node: Any) -> str | None:
-        if self._samples.is_attributes(node):
-            return "edge_attr"
-        return "edge_weight" if self._samples.is_weights(node) else None
+    def _refuse_several(self, node: Any, relations: Collection[int]) -> None:
+        """Refuse edges of one relation with what those of another have; without kinds there is one relation.
 
-    def _encoder(self, node: Any, reads: set[str]) -> Module:
-        """Return the function that makes a result of what edges have, of which `reads` gets the names."""
+        Raises: ExportError
+        """
+
+    def _what_of_edges(self, node: Any) -> tuple[str, int] | None:
+        """Return what unchanged weights or attributes are called in front of a conv, and their relation."""
+        for name, what in (("edge_attr", "attributes"), ("edge_weight", "weights")):
+            if (relation := self._samples.relation_of(what, node)) is not None:
+                return name, relation
+        return None
+
+    def _encoder(self, node: Any, reads: set[str], relations: set[int]) -> Module:
+        """Return the function that makes a result of what edges have.
+
+        `reads` gets the names of what it reads, `relations` those whose edges have it.
+        """
 
         def given(one: Any) -> str | None:
-            what = self._what_of_edges(one)
-            reads.update([] if what is None else [what])
-            return what
+            if (what := self._what_of_edges(one)) is None:
+                return None
+            reads.add(what[0])
+            relations.add(what[1])
+            return what[0]
 
         function = self._again(node, given)
         if function is None:

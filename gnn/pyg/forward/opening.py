@@ -56,7 +56,7 @@ def opened(
     it is called, where that is known. `encoding`: what its conv is called with, where that are functions.
     """
     if encoding is not None and isinstance(module, MessagePassing):
-        return _encoded(ops, name.removeprefix("."), module, rows, encoding)
+        return ops.add(rows, encoding.step(name.removeprefix("."), module))
     if written_class(module) is not None:  # a written layer stands in its place
         attributes = attributes and takes_attributes(module)
         return ops.add(rows, Step(name.removeprefix("."), module, edge_weights, attributes=attributes, given=given))
@@ -142,14 +142,6 @@ def _basic_gnn(ops: Operations, name: str, module: Any, rows: str, *, edge_weigh
     if hasattr(module, "lin"):
         rows = opened(ops, f"{name}.lin", module.lin, rows, edge_weights=False)
     return rows
-
-
-def _encoded(ops: Operations, name: str, conv: Any, rows: str, encoding: Encoding) -> str:
-    """Note a conv that is handed functions of what its edges have."""
-    weights, attributes = (one if one in encoding.reads else None for one in ("edge_weight", "edge_attr"))
-    given = ConvCall("x", "edge_index", weights, attributes)
-    has = weights is not None, attributes is not None
-    return ops.add(rows, Step(name, encoding.of(conv), has[0], attributes=has[1], given=given))
 
 
 def _deep_gcn_layer(ops: Operations, name: str, module: Any, rows: str, how: Mapping[str, Any]) -> str:

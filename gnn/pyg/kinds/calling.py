@@ -192,9 +192,9 @@ def _unattributed(module: Module) -> frozenset[Relation]:
     for part in module.modules():
         for key, conv in part.convs.items() if isinstance(part, HeteroConv) else ():
             inside.update(map(id, conv.modules()))
-            reads[tuple(key)] = reads.get(tuple(key), False) or _has_attributes(conv)
+            reads[tuple(key)] = reads.get(tuple(key), False) or has_attributes(conv)
     elsewhere = (one for one in module.modules() if isinstance(one, MessagePassing) and id(one) not in inside)
-    if any(map(_has_attributes, elsewhere)):
+    if any(map(has_attributes, elsewhere)):
         return frozenset()
     return frozenset(relation for relation, are_read in reads.items() if not are_read)
 
@@ -203,7 +203,8 @@ def _may_read_attributes(module: Module) -> bool:
     return any(takes_attributes(part) or adds_attributes(part) for part in module.modules())
 
 
-def _has_attributes(conv: Any) -> bool:
+def has_attributes(conv: Any) -> bool:
+    """Return whether a conv takes attributes, or weights under their name."""
     return "edge_attr" in inspect.signature(conv.forward).parameters
 
 

@@ -25,7 +25,7 @@ from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, kinds_of
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.kinds.reading import read
 from freshet.gnn.pyg.kinds.running import Run, initialised
-from freshet.gnn.pyg.kinds.tracing import graph_of
+from freshet.gnn.pyg.kinds.tracing import graph_of, with_all_attributes
 from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.statistics import gather
@@ -70,17 +70,18 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     if reason := made_with_bases(module):
         raise ExportError(reason)
     module = plain_copy(module)
-    call = call_of(module, asked.method, f"{type(module).__name__}.{asked.method}")
+    name = f"{type(module).__name__}.{asked.method}"
+    call = call_of(module, asked.method, name)
     if more.metadata is None and more.mirrors is None and not reads_kinds(module, asked.method):
         call = call._replace(plain=True)
     kinds = _kinds(module, call, more, both_ways=asked.both_ways)
     features, ids = _features(kinds, more.features), _ids_by_kind(kinds, more.ids)
-    module = initialised(module, call, kinds, features)
+    call = with_all_attributes(module, name, call, kinds)
+    module = initialised(module, call, kinds, features, more.edge_features)
     stored = more.stats_from if isinstance(more.stats_from, StoredGraph) else None
     given = more.stats_from if stored is None else stored.given(kinds, call)
     frozen = None if given is None else gather(module, call, kinds, given)
     with naming_weights(module):
-        name = f"{type(module).__name__}.{asked.method}"
         by_ids = {kind: of for kind, of in ids.items() if kind not in features}
         found = read(*graph_of(module, name, call, kinds), kinds, asked, frozen, by_ids, features)
         ops = found.operations

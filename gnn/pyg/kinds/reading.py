@@ -13,24 +13,22 @@ from torch.fx import Node
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
+from freshet.gnn.pyg.forward.encoding import EncodingReader
 from freshet.gnn.pyg.forward.hops import is_of_hops
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
-from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
-    is_across,
     is_typed,
-    learned_convs,
     may_read_numbers,
     reads_all_numbers,
     reads_attributes_of_types,
-    typed_convs,
+    typed_conv,
 )
 from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, opened_within, relation_within
 from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
@@ -106,7 +104,7 @@ def _is_dead(node: Any) -> bool:
     return not node.users and node.op not in ("output", "placeholder")
 
 
-class KindsReader(RecordingReader):
+class KindsReader(EncodingReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
     _ops: KindsOperations
@@ -311,50 +309,72 @@ class KindsReader(RecordingReader):
         return super()._reads_other(node)
 
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
-        place, name = self._place(node), self._name(node)
+        place = self._place(node)
         if any(map(self._samples.is_types, others.values())):
             msg = (
                 f"{place}: {class_name(op)} reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv "
             )
             raise ExportError(msg + "(with edge_dim beside attributes), or a HeteroConv of a conv for each type")
         if self._typed:
-            refuse(
-                f"{place}: {type(op).__name__} reads edges of all types alike, which is not supported beside types yet"
-            )
+            kind = type(op).__name__
+            refuse(f"{place}: {kind} reads edges of all types alike, which is not supported beside types yet")
         found = {what: {} for what in ("edges", "weights", "attributes")}  # type: dict[str, dict[str, int]]
         for parameter, value in others.items():
             for what, of in found.items():
                 if (relation := self._samples.relation_of(what, value)) is not None:
                     of[parameter] = relation
-        relations = {number for of in found.values() for number in of.values()}
         first = [self._rows[value] for value in others.values() if is_of_hops(op) and value in self._rows]  # GCN2Conv
+        if self._is_encoded(node):
+            return self._encoded_conv(node, op, ends, found["edges"], one=one)
         known = sum(map(len, found.values())) + len(first) == len(others)
         own = is_run_here(op)
         if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
             raise ExportError(self._reads_other(node))
-        if len(relations) > 1 and not self._are_mirrored(relations):
-            named = " and ".join(self._kinds.named(number) for number in sorted(relations))
-            refuse(f"{place} gets edges of {named} at once, expected edges and what they have of one relation")
+        self._refuse_several(node, {number for of in found.values() for number in of.values()})
         self._refuse_confused(node, op, found["weights"].keys(), attributed=bool(found["attributes"]))
         relation = next(iter(found["edges"].values()))
+        given = called_with(node, op, found, pair=not one, two_kinds=self._is_bipartite(node, relation, one=one))
+        has = bool(found["weights"]), bool(found["attributes"]) and takes_attributes(op)
+        step = Step(self._name(node), op, has[0], attributes=has[1], given=given if own else None)
+        return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), first, given.constants)
+
+    def _encoded_conv(self, node: Any, op: Any, ends: list[Any], edges: Mapping[str, int], *, one: bool) -> str:
+        """Note a conv on a relation that is handed functions of what its edges have."""
+        arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
+        if list(edges) != list(arguments)[1:2] or written_class(op) is not None:
+            raise ExportError(self._reads_other(node))
+        (relation,) = edges.values()
+        two_kinds = self._is_bipartite(node, relation, one=one)
+        encoding = self._encoding(node, dict(list(arguments.items())[2:]), relation)
+        step = encoding.step(self._name(node), op, pair=not one, two_kinds=two_kinds)
+        return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), [], {})
+
+    def _is_bipartite(self, node: Any, relation: int, *, one: bool) -> bool:
+        """Return whether a relation is one between two kinds.
+
+        Raises: ExportError where a conv is called with `one` tensor of rows there.
+        """
         source, target = self._kinds.ends(relation)
         if one and source != target:
-            msg = f"{place} reads {self._kinds.named(relation)} with rows of one kind: give it a pair of rows, "
-            raise ExportError(msg + "(x_source, x_target)")
-        attributed = bool(found["attributes"]) and takes_attributes(op)
-        step = Step(name, op, edge_weights=bool(found["weights"]), attributes=attributed)
-        given = called_with(node, op, found, pair=not one, two_kinds=source != target)
-        step = step._replace(given=given) if own else step
-        if source == target and ends[0] == ends[1]:
-            read = [ends[0], *first]
-            rows = opened_within(self._ops, self._kinds, (place, relation), step, read, given.constants)
+            msg = f"{self._place(node)} reads {self._kinds.named(relation)} with rows of one kind: give it a pair of "
+            raise ExportError(msg + "rows, (x_source, x_target)")
+        return source != target
+
+    def _on_relation(self, node: Any, of: OnRelation, first: Sequence[str], constants: Mapping[str, Any]) -> str:
+        """Note a conv on a relation, within one kind as all that it is; `first` as opened_within has them."""
+        place, (source, target) = self._place(node), self._kinds.ends(of.relation)
+        if source == target and of.source == of.target:
+            rows = opened_within(self._ops, self._kinds, (place, of.relation), of.step, [of.source, *first], constants)
             if rows is not None:
                 return rows
-        return self._ops.conv(place, OnRelation(relation, ends[0], ends[1], step))
+        return self._ops.conv(place, of)
 
-    def _are_mirrored(self, relations: Collection[int]) -> bool:
-        """Return whether relations are one and its mirror, whose edges have the same weights and attributes."""
-        return len(relations) == 2 and any(self._kinds.mirrors[one] in relations for one in relations)
+    def _refuse_several(self, node: Any, relations: Collection[int]) -> None:
+        are_mirrored = len(relations) == 2 and any(self._kinds.mirrors[one] in relations for one in relations)
+        if len(relations) > 1 and not are_mirrored:
+            named = " and ".join(self._kinds.named(number) for number in sorted(relations))
+            msg = f"{self._place(node)} gets edges of {named} at once, and what these have: expected one relation"
+            raise ExportError(msg).of(RECORDED)
 
     def _typed_conv(self, node: Any, op: Any, rows: str | None, others: dict[str, Any]) -> str:
         """Note a conv that reads the type of each edge as convs of relations, and their sum.
@@ -366,6 +386,9 @@ class KindsReader(RecordingReader):
         if not self._typed:
             msg = f"{place}: {class_name(op)} reads the types of edges: call it from forward(x, edge_index, edge_type)"
             raise ExportError(msg)
+        if self._is_encoded(node):
+            msg = f"{place}: {class_name(op)} gets a function of attributes, which is not supported beside types yet. "
+            raise ExportError(msg + "Nearest: put what it makes into the stream, or HeteroConv of GATConv").of(RECORDED)
         attributed = len(values) == 3 and self._samples.is_attributes(values[2])
         if attributed and not reads_attributes_of_types(op):
             refuse(
@@ -374,16 +397,4 @@ class KindsReader(RecordingReader):
         known = len(values) == 2 + attributed and self._samples.is_types(values[1])
         if not known or not self._samples.is_edges(values[0]):
             refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
-        name, many, target, added = self._name(node), len(self._kinds.relations), rows, list[str]()
-        if rows is None:
-            convs, table, root = learned_convs(Step(name, op), many)
-            rows = self._ops.learned(f"{name}.weight", 0, table)
-            added = [] if root is None else [self._ops.learned(f"{name}.root", 0, root)]
-        else:
-            convs = typed_convs(Step(name, op, attributes=attributed), many)
-        made = [
-            self._ops.conv(place, OnRelation(relation, rows, target, step)) for relation, step in enumerate(convs)
-        ] + added
-        if is_across(op):
-            return self._ops.attended(f"{name}.softmax", made)
-        return made[0] if len(made) == 1 else self._ops.join(f"{name}.sum", "sum", made)
+        return typed_conv(self._ops, place, Step(self._name(node), op, attributes=attributed), rows, self._kinds)

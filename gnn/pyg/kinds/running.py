@@ -20,7 +20,7 @@ from freshet.gnn.pyg.kinds.calling import ModuleCall
 from freshet.gnn.pyg.kinds.looking_up import Learned, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.widths import how_wide
-from freshet.gnn.pyg.running import forget
+from freshet.gnn.pyg.running import copy_of, forget
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.kinds_graph import KindsGraph
 
@@ -126,7 +126,9 @@ class _Calls:
         refuse(f"head={head.name!r} did not give the rows that the module returns")
 
 
-def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Mapping[str, int]) -> Module:
+def initialised(
+    module: Module, call: ModuleCall, kinds: Metadata, features: Mapping[str, int], edge_features: int | None
+) -> Module:
     """Return the module with all sizes known; it is a copy already.
 
     Raises: ExportError where the width of a kind's features is needed and not given.
@@ -140,31 +142,42 @@ def initialised(module: Module, call: ModuleCall, kinds: Metadata, features: Map
             f"{lazy[0]}: its size is not known yet (in_channels=-1); run the module once before exporting it, or give "
             f"the widths of the features of all kinds: features={{{missing[0]!r}: N, ...}}"
         )
-    edges = torch.zeros((2, 1), dtype=torch.int64)
-    ids = torch.zeros(2, dtype=torch.int64)
-    rows = [torch.zeros((2, features[name])) if name in features else ids for name in kinds.names]
-    many = 1 if call.types is not None else len(kinds.relations)
-    given = ModuleInputs(
-        rows,
-        [edges] * many,
+    failed = list[Exception]()
+    for width in _edge_widths(module) if edge_features is None else [edge_features]:
+        sized = copy_of(module)
+        try:
+            with torch.no_grad():
+                call(sized, kinds, _small(call, kinds, features, width))
+        except Exception as error:
+            failed.append(error)
+        else:
+            return sized
+    place, _ = blamed(failed[0])
+    msg = f"the module fails{f' at {place}' if place else ''} on a small graph, which is to size it "
+    msg += f"({type(failed[0]).__name__}: {failed[0]})"
+    if missing:
+        msg += f"; its features of kind {missing[0]!r} were ids: {how_wide(kinds, missing[0])}, where it has any"
+    raise ExportError(msg) from failed[0]
+
+
+def _small(call: ModuleCall, kinds: Metadata, features: Mapping[str, int], edge_width: int) -> ModuleInputs:
+    """Return what a module is given of a small graph; kinds without a width of features have ids in their place."""
+    ids, many = torch.zeros(2, dtype=torch.int64), 1 if call.types is not None else len(kinds.relations)
+    return ModuleInputs(
+        [torch.zeros((2, features[name])) if name in features else ids for name in kinds.names],
+        [torch.zeros((2, 1), dtype=torch.int64)] * many,
         [torch.ones(1)] * many,
-        [torch.zeros((1, _edge_dim(module)))] * many,
+        [torch.zeros((1, edge_width))] * many,
         None if call.types is None else torch.zeros(1, dtype=torch.int64),
         [ids] * len(kinds.names),
     )
-    try:
-        with torch.no_grad():
-            call(module, kinds, given)
-    except Exception as error:
-        place, _ = blamed(error)
-        msg = f"the module fails{f' at {place}' if place else ''} on a small graph, which is to size it "
-        msg += f"({type(error).__name__}: {error})"
-        if missing:
-            msg += f"; its features of kind {missing[0]!r} were ids: {how_wide(kinds, missing[0])}, where it has any"
-        raise ExportError(msg) from error
-    return module
 
 
-def _edge_dim(module: Any) -> int:
-    """The width of attributes that convs say; those of several widths have sizes of their own by then."""
-    return next((one.edge_dim for one in module.modules() if isinstance(getattr(one, "edge_dim", None), int)), 1)
+def _edge_widths(module: Module) -> list[int]:
+    """Return widths that attributes may have: what convs say, then what layers in front of these read.
+
+    Those of several widths have sizes of their own by then.
+    """
+    parts: list[Any] = list(module.modules())
+    said = [getattr(one, name, None) for name in ("edge_dim", "in_features", "in_channels") for one in parts]
+    return list(dict.fromkeys([*(one for one in said if isinstance(one, int) and one > 0), 1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,11 +18,11 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils._trim_to_layer import TrimToLayer
 
-from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import place_here
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
-from freshet.gnn.pyg.kinds.calling import ModuleCall
+from freshet.gnn.pyg.kinds.calling import ModuleCall, has_attributes
 from freshet.gnn.pyg.kinds.convs.by_kinds import is_han, is_hgt, reached
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.steps import class_name
@@ -107,3 +108,33 @@ def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tu
     graph, given = KindsTracer(root.inner, kinds, typed=call.types is not None).graph_of(root, name)
     root.inner = module
     return graph, root, given
+
+
+def with_all_attributes(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> ModuleCall:
+    """Return the call that hands on attributes of all relations where convs take what is made of these; else as it is.
+
+    A forward may make other things of attributes than `edge_attr` of convs, such as weights.
+    """
+    if call.attributes is None or not call.unattributed:
+        return call
+    every = call._replace(unattributed=frozenset())
+    if not any(has_attributes(one) for one in module.modules() if isinstance(one, MessagePassing)):
+        return every
+    try:
+        graph, root, given = graph_of(module, name, every, kinds)
+    except ExportError:
+        return call
+    convs = (one for one in graph.nodes if one.op == "call_module")
+    return every if all(_takes(root.get_submodule(one.target), one, given.attributes) for one in convs) else call
+
+
+def _takes(op: Any, node: Any, attributes: Collection[Any]) -> bool:
+    """Return whether a conv takes what it is called with, and attributes by name alone; True for other modules."""
+    if not isinstance(op, MessagePassing):
+        return True
+    try:
+        given = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
+    except TypeError:
+        return False
+    by_place = any(one is of for one in node.args for of in attributes)
+    return not hasattr(given.get("size"), "all_input_nodes") and (has_attributes(op) or not by_place)

@@ -252,6 +252,8 @@ def _read_width(made: Mapping[str, Made], rows: str, kinds: Metadata) -> int | N
         elif isinstance(op, OnRows) and op.rows == rows:
             width = first_width([op.step])
             width = _read_width(made, name, kinds) if width is None and keeps_width(op) else width
+        elif isinstance(op, JoinedRows) and op.step is not None and rows in op.rows:
+            width = first_width([op.step])
         elif isinstance(op, JoinedRows) and rows in op.rows and op.operation != "cat":
             width = _read_width(made, name, kinds)
         if width is not None:

@@ -41,8 +41,7 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    encoded = isinstance(step.op, EncodedConv)
-    name = class_name(step.op.conv if encoded else step.op).rsplit(".", 1)[1]  # type: ignore[union-attr]
+    name = _conv_name(step)
     try:
         check_conv(step)
         given = _given(step)
@@ -54,7 +53,7 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
         return steps_of(step.name, read(step, given, ConvWidths(width, attr_width)))
     except ExportError as error:
         msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
-        raise ExportError(msg).of(RECORDED if encoded else "") from error
+        raise ExportError(msg).of(_about(step)) from error
 
 
 def relation_conv_of(where: str, step: Step, source: int | None, target: int | None) -> Converted:
@@ -64,14 +63,24 @@ def relation_conv_of(where: str, step: Step, source: int | None, target: int | N
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
-    name = class_name(step.op).rsplit(".", 1)[1]
+    name = _conv_name(step)
     try:
         check_conv(step)
         widths = run_widths(step, source, target)
         return relation_layer(step.name, read(step, _given(step), widths), widths)
     except (ExportError, ValueError) as error:
         msg = f"{where}: {name} is not supported: {error}. docs/guide/own_layers.md says what is read"
-        raise ExportError(msg) from error
+        raise ExportError(msg).of(_about(step)) from error
+
+
+def _conv_name(step: Step) -> str:
+    """Return the name of the class of a conv, with functions of what edges have in front of it or not."""
+    op = step.op.conv if isinstance(step.op, EncodedConv) else step.op
+    return class_name(op).rsplit(".", 1)[1]
+
+
+def _about(step: Step) -> str:
+    return RECORDED if isinstance(step.op, EncodedConv) else ""
 
 
 def run_widths(step: Step, source: int | None, target: int | None) -> ConvWidths:

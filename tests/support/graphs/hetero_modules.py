@@ -175,6 +175,36 @@ class TypedAttributes(Typed):
         return self.second(self.first(x, edge_index, edge_type, edge_attr).relu(), edge_index, edge_type)
 
 
+class EncodedEdges(nn.Module):
+    """Attributes of edges that encoders make, one for each relation or for all, in front of two HeteroConvs."""
+
+    def __init__(self, conv: Callable[[], Any], encoder: Callable[[], Any], *, shared: bool = False) -> None:
+        super().__init__()
+        names = ["__".join(one) for one in METADATA[1]]
+        one = encoder()
+        self.encoders = nn.ModuleDict({name: one if shared else encoder() for name in names})
+        self.lins = pyg.HeteroDictLinear(WIDTHS, 4)
+        self.convs = nn.ModuleList(pyg.HeteroConv({one: conv() for one in METADATA[1]}) for _ in range(2))
+
+    def encoded(self, edge_attr_dict: Any) -> Any:
+        return {one: self.encoders["__".join(one)](attr) for one, attr in edge_attr_dict.items()}
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+        edge_attr_dict, x_dict = self.encoded(edge_attr_dict), self.lins(x_dict)
+        for conv in self.convs:
+            x_dict = {kind: x.relu() for kind, x in conv(x_dict, edge_index_dict, edge_attr_dict).items()}
+        return x_dict["paper"]
+
+
+class EncodedWeights(EncodedEdges):
+    """A weight of each edge, of its attributes."""
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+        weights = {one: made.sigmoid().squeeze(-1) for one, made in self.encoded(edge_attr_dict).items()}
+        x_dict = self.convs[0](self.lins(x_dict), edge_index_dict, edge_weight_dict=weights)
+        return x_dict["paper"]
+
+
 IDS = 9
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from freshet.gnn.declarations import GATConv, SAGEConv, TransformerConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
+from freshet.gnn.pyg.kinds.metadata import Metadata
+from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.steps import Converted, Step, Weights, array_of, check_conv, class_name, tensors
 
 _OF_EMBEDDING = "an nn.Embedding whose weight it reads, as RGCNConv(emb.embedding_dim, ...)(emb.weight, ...)"
@@ -42,6 +44,26 @@ def reads_all_numbers(module: Any) -> bool:
 def is_across(module: Any) -> bool:
     """Return whether a conv weighs the in-edges of all types by one softmax."""
     return getattr(module, "attention_mechanism", None) == "across-relation"
+
+
+def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, kinds: Metadata) -> str:
+    """Note a conv that reads the type of each edge as convs of relations, and their sum; returns its rows' name.
+
+    rows: None where it reads numbers of vertices, and has weights for each.
+
+    Raises: ExportError for an option that cannot be taken over, and for another number of types.
+    """
+    target, added, many = rows, list[str](), len(kinds.relations)
+    if rows is None:
+        convs, table, root = learned_convs(step, many)
+        rows = ops.learned(f"{step.name}.weight", 0, table)
+        added = [] if root is None else [ops.learned(f"{step.name}.root", 0, root)]
+    else:
+        convs = typed_convs(step, many)
+    made = [ops.conv(place, OnRelation(number, rows, target, one)) for number, one in enumerate(convs)] + added
+    if is_across(step.op):
+        return ops.attended(f"{step.name}.softmax", made)
+    return made[0] if len(made) == 1 else ops.join(f"{step.name}.sum", "sum", made)
 
 
 class LearnedConvs(NamedTuple):

@@ -12,6 +12,7 @@ from torch_geometric.nn import ChebConv, LGConv, MessagePassing
 from typing_extensions import override
 
 from freshet.gnn.declarations import Conv
+from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.hops import is_of_hops, opened_hops
 from freshet.gnn.pyg.forward.line import Operations
@@ -38,11 +39,11 @@ class WithinRelation(Operations):
 
     @override
     def add(self, rows: str, step: Step, *, writes: bool = False) -> str:
-        if isinstance(step.op, MessagePassing):
+        if isinstance(step.op, MessagePassing | EncodedConv):
             opened = opened_within(self._noted, self._kinds, (self._place, self._relation), step, [rows])
             if opened is not None:
                 return opened
-        if isinstance(step.op, Hop | Conv | MessagePassing):
+        if isinstance(step.op, Hop | Conv | MessagePassing | EncodedConv):
             return self._noted.conv(self._place, OnRelation(self._relation, rows, rows, step))
         return self._noted.add(rows, step, writes=writes)
 
