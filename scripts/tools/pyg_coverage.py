@@ -1,11 +1,11 @@
 """Counts PyG's convs by class: taken, taken with all the options below, or refused, and why.
 
-    .venv/bin/python scripts/tools/pyg_coverage.py [--examples CHECKOUT [--only LETTERS]]
+    .venv/bin/python scripts/tools/pyg_coverage.py [--examples CHECKOUT [--only LETTERS]] [--tests CHECKOUT]
 
 Each call below is exported as a model of one conv, called with edge weights or attributes where the conv takes them.
 The first one of a class has its defaults. With `--examples`, a checkout of PyG of the installed version, it exports the
 models of PyG's examples as well (pyg_examples.toml), each by one call, and compares those that are taken with PyG after
-every epoch of a random stream.
+every epoch of a random stream. With `--tests` it counts the lines of PyG's tests that make convs, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.gnn.pyg.steps import takes_attributes
 from scripts.tools.pyg_examples import Outcome, outcomes
+from scripts.tools.pyg_tests import convs_of_tests
 
 _ATTENTION = " | heads=2 | concat=False, heads=2 | bias=False | add_self_loops=False | dropout=0.5 | negative_slope=0.3"
 _KINDS = "(['a'], [('a', 'to', 'a')])"
@@ -197,12 +198,24 @@ def print_examples(checkout: Path, only: str) -> None:
     print(f"{sum(one.equal for one in found)} equal PyG after every epoch of a stream")
 
 
+def print_tests(checkout: Path) -> None:
+    """Print the result of each line of PyG's tests that makes convs, and the totals."""
+    found = list(convs_of_tests(checkout))
+    for place, made, why in found:
+        print(f"{'no ' if why else 'yes'} {place:34} {made[:90]:90} {why}"[:330])
+    print(f"\n{len(found)} lines make convs; of {sum(not why for *_, why in found)} all are taken")
+
+
 def main() -> None:
     """Print the counts and each refusal."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=Path, help="a checkout of PyG, whose examples are tried as well")
     parser.add_argument("--only", default="", help="only examples whose script or model has these letters")
+    parser.add_argument("--tests", type=Path, help="a checkout of PyG, whose tests are run for the convs they make")
     options = parser.parse_args()
+    if options.tests is not None:
+        print_tests(options.tests)
+        return
     classes = [name for name in pyg.conv.__all__ if name != "MessagePassing"]
     whole, partly, refused = list[str](), list[str](), dict[str, str]()
     for name in classes:

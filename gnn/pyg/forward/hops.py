@@ -14,6 +14,7 @@ from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.functions import Made, arithmetic, callable_step
 from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name, tensors
+from freshet.gnn.rows.functions import Clamp, SquareRoot
 from freshet.gnn.rows.jumps import Operation
 from freshet.gnn.rows.layer import Layer
 
@@ -205,9 +206,6 @@ def _eg_conv(conv: OpenedConv, x: str) -> str:
     """Note sum_ab(w_v,hab aggr_a(bases_b)) for each head h: each product of a weight and a channel in a column."""
     module, kinds = conv.module, list(conv.module.aggregators)
     loops, width = bool(module.add_self_loops), module.num_bases * module.out_channels // module.num_heads
-    if "std" in kinds:
-        msg = f"{conv.name}: EGConv with the aggregator 'std' is not supported: its deviations are never below 0.003, "
-        raise ExportError(msg + "unlike those of other convs. Nearest: 'var'")
     if "symnorm" not in kinds and loops:
         msg = f"{conv.name}: EGConv with add_self_loops and without the aggregator 'symnorm' is not supported: PyG "
         msg += (
@@ -216,8 +214,12 @@ def _eg_conv(conv: OpenedConv, x: str) -> str:
         raise ExportError(msg)
     heads, several, channels = module.num_heads, module.num_bases * len(kinds), module.out_channels // module.num_heads
     bases = conv.lin(x, "bases_lin", module.bases_lin)
-    of_kinds = [Hop(kind == "symnorm", loops, width, "sum" if kind == "symnorm" else kind) for kind in kinds]
+    aggrs = {"symnorm": "sum", "std": "var"}
+    of_kinds = [Hop(kind == "symnorm", loops, width, aggrs.get(kind, kind)) for kind in kinds]
     hops = [conv.hop_of(bases, number, hop, weighted=False) for number, hop in enumerate(of_kinds, 1)]
+    for at in [at for at, kind in enumerate(kinds) if kind == "std"]:  # never below 0.003
+        least = conv.layer(hops[at], Clamp(low=1e-5), {}, f"least{at}")
+        hops[at] = conv.layer(least, SquareRoot(), {}, f"std{at}")
     rows = conv.joined("cat", hops, "aggregates")
     every = conv.linear(rows, np.tile(np.eye(several * channels), (heads, 1)), "every_head")
     weights = tensors(Step(conv.name, module), comb_lin=module.comb_lin)

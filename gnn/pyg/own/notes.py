@@ -107,6 +107,10 @@ def _power(rec: Recorder, call: Operation) -> NotedValue:
     tensor, noted = tracked(rec, call)
     _refuse_numbers(call, value := noted.value)
     exponent = call.args[1] if len(call.args) > 1 else None
+    if isinstance(exponent, torch.Tensor) and rec.find(exponent) is None and not rec.sized(exponent):
+        if exponent.unique().numel() > 1:
+            return _powers(rec, call)
+        exponent = float(exponent.flatten()[0])
     if tensor is not call.args[0] or not isinstance(exponent, int | float):
         call.refuse("a power whose exponent is no number is no function of rows that Freshet knows")
     if exponent == 2:
@@ -114,6 +118,19 @@ def _power(rec: Recorder, call: Operation) -> NotedValue:
     if exponent == 0.5:
         return noted.then("sqrt", call.place)
     return noted.then("power", call.place, arrays={"exponent": np.array([exponent], np.float64)})
+
+
+def _powers(rec: Recorder, call: Operation) -> NotedValue:
+    """Note powers by an exponent for each channel of what is above 0, by logarithms."""
+    tensor, noted = tracked(rec, call)
+    low = noted.value.layer.low if isinstance(noted.value.layer, Clamp) else None
+    if tensor is not call.args[0] or low is None or low <= 0:
+        call.refuse("a power by several exponents is read of what clamp(min=) keeps above 0. Nearest: that")
+    over, axis = noted.value.over, _axis(rec, call, noted.value.over)
+    one, exponents = (rec.operand(call, side, call.result.shape, axis, over) for side in call.args[:2])
+    logarithm = Value("log", one.width, over, (one,), call.place)
+    product = arithmetic("mul", logarithm, exponents, over, call.place)
+    return NotedValue(Value("exp", product.width, over, (product,), call.place), axis)
 
 
 def _moved(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue | None]:

@@ -14,13 +14,13 @@ from freshet.gnn.pyg.own.running import ConvWidths
 from freshet.gnn.pyg.own.simplify import behind_sum, clamped, ends_of, weighed
 from freshet.gnn.pyg.own.values import BINARY, Value, all_of
 from freshet.gnn.pyg.steps import Converted, Weights
+from freshet.gnn.rows.functions import Power
 
 _MOST_PIECES = 8
 """Pieces of a row that are put side by side; more are a product with a matrix of 0 and 1."""
 
 
 _REFUSED = {
-    "power": "a power other than 2 and 0.5 is no function of a message that Freshet knows",
     "normalized": "weights of gcn_norm are taken where they multiply x_j only. Nearest: do the rest before propagate",
     "finite": "the root of a degree is taken where those of both ends multiply x_j only. Nearest: do the rest "
     "before propagate",
@@ -87,6 +87,9 @@ class ProgramMaker:
             return self._step(None, "rows", [self.name(value.of[0])], value.arrays, layer=value.layer)
         if value.op in ("exp", "log", "sqrt", "abs"):
             return self._step(None, value.op, [self.name(value.of[0])])
+        if value.op == "power":
+            layer = Power(exponent=float(value.arrays["exponent"][0]))
+            return self._step(None, "rows", [self.name(value.of[0])], layer=layer)
         if (found := clamped(value)) is not None:
             return self._step(None, "rows", [self.name(found[0])], layer=found[1])
         if value.op in BINARY:

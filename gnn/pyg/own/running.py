@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import Module
+from torch.nn import Module, ModuleList
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
 from torch_geometric import utils
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, aggr
 from torch_geometric.nn.conv import gcn_conv
 
 from freshet.gnn.pyg.encoded_conv import EncodedConv
@@ -29,7 +29,7 @@ from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers
-from freshet.gnn.pyg.steps import ConvCall, Step
+from freshet.gnn.pyg.steps import ConvCall, Step, is_opened
 
 _SIZES = ((131, 521, 173), (137, 541, 179), (139, 547, 181), (149, 557, 191), (151, 563, 193), (157, 569, 197))
 """Numbers of vertices, edges and sources of another kind: primes, so that no width of a layer is likely to be one."""
@@ -239,11 +239,12 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     recorder = recorded.recorder
     conv = clone.conv if isinstance(clone, EncodedConv) else clone
     aggregation = getattr(conv, "aggr_module", None)
+    homes = [type(conv), *map(type, [] if aggregation is None else aggregation.modules())]
     if aggregation is not None:
-        conv.aggr_module = _Recorded(recorder, step, aggregation)
+        conv.aggr_module = _recorded(recorder, step, aggregation)
     try:
         with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
-            with _noting(recorder, type(conv)), recorder, recorded:
+            with _noting(recorder, homes), recorder, recorded:
                 made = clone(**arguments)
     except ExportError:
         raise
@@ -280,15 +281,23 @@ _NOTED: dict[str, Note] = {
 """PyG's functions of edges that are noted as one operation."""
 
 
+def _recorded(recorder: Recorder, step: Step, aggregation: Any) -> Module:
+    """Return an aggregation whose result is noted, of one that is read as it runs those that it is made of."""
+    if is_opened(aggregation):
+        if isinstance(aggregation, aggr.MultiAggregation):
+            aggregation.fused_aggr = None
+            aggregation.aggrs = ModuleList(_recorded(recorder, step, one) for one in aggregation.aggrs)
+        return aggregation
+    return _Recorded(recorder, step, aggregation)
+
+
 class _Recorded(Module):
     """An aggregation whose result is noted as one operation."""
 
     def __init__(self, recorder: Recorder, step: Step, aggregation: Any) -> None:
-        """Take the aggregation of a conv."""
+        """Take the aggregation of a conv, or one of several."""
         super().__init__()
-        several = hasattr(aggregation, "aggrs")
-        allowed = AGGREGATORS if several else (*AGGREGATORS, "softmax")
-        kinds = kinds_of(step, aggregation, allowed, several=True)
+        kinds = kinds_of(step, aggregation, AGGREGATORS, several=True)
         self._kinds = (kinds,) if isinstance(kinds, str) else kinds
         self._recorder, self._aggregation = recorder, aggregation
 
@@ -299,8 +308,6 @@ class _Recorded(Module):
         call = Operation("aggregate", self._aggregation, (x, index), {}, None, place_here())
         if ptr is not None or any(one is not None for one in more.values()):
             call.refuse("its aggregate is called with more than messages and index")
-        if self._kinds == ("softmax",):
-            return self._softmax(x, index, dim_size, dim)
         with torch._C.DisableTorchFunction():
             with _disable_current_modes():
                 whole = self._aggregation(x, index=index, dim_size=plain(dim_size), dim=dim)
@@ -308,12 +315,6 @@ class _Recorded(Module):
             for part, kind in zip(parts, self._kinds, strict=True):
                 self._recorder.note(part, aggregated(self._recorder, call, x, index, dim, kind))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-
-    def _softmax(self, x: torch.Tensor, index: Any, dim_size: Any, dim: int) -> torch.Tensor:
-        """Return the sum of messages, each channel weighed by the softmax of its values times the temperature."""
-        t: Any = self._aggregation.t
-        weighed = x * utils.softmax(x if isinstance(t, int | float) and t == 1 else x * t, index, None, dim_size, dim)
-        return utils.scatter(weighed, index, dim=dim, dim_size=dim_size, reduce="sum")
 
 
 def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: Note) -> Callable[..., Any]:
@@ -333,12 +334,12 @@ def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: No
 
 
 @contextmanager
-def _noting(recorder: Recorder, kind: type) -> Iterator[None]:
-    """Have PyG's functions of edges noted as one operation each, under whatever names the code of a class has them."""
+def _noting(recorder: Recorder, kinds: Iterable[type]) -> Iterator[None]:
+    """Have PyG's functions of edges noted as one operation each, under whatever names the code of classes has them."""
     functions = {name: getattr(gcn_conv if name == "gcn_norm" else utils, name) for name in _NOTED}
     hooks = {id(one): _noted(recorder, name, one, _NOTED[name]) for name, one in functions.items()}
     homes = [vars(utils), vars(gcn_conv)]
-    for base in kind.__mro__:
+    for base in {base: None for kind in kinds for base in kind.__mro__}:
         if base.__module__ not in ("builtins", "torch.nn.modules.module"):
             homes.append(vars(sys.modules[base.__module__]))
             homes += [f.__globals__ for f in vars(base).values() if inspect.isfunction(f)]

@@ -160,7 +160,6 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
         False,
         "conv: FiLMConv with num_relations=2 is not supported: it reads the type of each edge",
     ),
-    "eg-std": (lambda: pyg.EGConv(4, 8, ["std"]), False, "conv: EGConv with the aggregator 'std' is not .* 'var'"),
     "eg-loops": (
         lambda: pyg.EGConv(4, 8, ["mean"]),
         False,

@@ -1,0 +1,242 @@
+"""The convs of PyG's own tests, each with the options that a test gives it: a part of pyg_coverage.py.
+
+The tests are run, and what they make and call is noted. A conv that a test calls with a pair of rows alone is tried on
+a relation between two kinds.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+
+from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.running import clone_of
+
+_BETWEEN = ("a", "to", "b")
+_EDGES = ("edge_weight", "edge_attr", "edge_type")
+_MOST = 12
+
+
+class Noted(NamedTuple):
+    """A conv of a test: the line and the call that makes it, and the arguments that it is called with."""
+
+    place: str
+    made: str
+    conv: nn.Module
+    calls: list[dict[str, Any]]
+
+
+class _On(nn.Module):
+    """A conv that is called as a test calls it, with constants among its arguments; `two`: with first rows, too."""
+
+    def __init__(self, conv: nn.Module, more: dict[str, Any], *, two: bool) -> None:
+        super().__init__()
+        self.conv, self.more, self.two = conv, more, two
+
+    def called(self, x: Any, *edges: Any, **options: Any) -> Any:
+        """Return what the conv gives."""
+        return self.conv(x, *([x] if self.two else []), *edges, **options, **self.more)
+
+
+class _Plain(_On):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.called(x, edge_index)
+
+
+class _Weighted(_On):
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        return self.called(x, edge_index, edge_weight)
+
+
+class _Attributed(_On):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.called(x, edge_index, edge_attr=edge_attr)
+
+
+class _Typed(_On):
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        return self.called(x, edge_index, edge_type=edge_type)
+
+
+class _TypedAttributed(_On):
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, edge_attr: Any) -> Any:
+        return self.called(x, edge_index, edge_type=edge_type, edge_attr=edge_attr)
+
+
+class _Related(nn.Module):
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = pyg.HeteroConv({_BETWEEN: conv})
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return self.conv(x_dict, edge_index_dict)
+
+
+class _RelatedWeighted(_Related):
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any) -> Any:  # type: ignore[override]
+        return self.conv(x_dict, edge_index_dict, edge_weight_dict=edge_weight_dict)
+
+
+class _RelatedAttributed(_Related):
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:  # type: ignore[override]
+        return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
+
+
+_PLAIN: dict[tuple[str, ...], Any] = {
+    (): _Plain,
+    ("edge_weight",): _Weighted,
+    ("edge_attr",): _Attributed,
+    ("edge_type",): _Typed,
+    ("edge_attr", "edge_type"): _TypedAttributed,
+}
+_RELATED: dict[tuple[str, ...], Any] = {
+    (): _Related,
+    ("edge_weight",): _RelatedWeighted,
+    ("edge_attr",): _RelatedAttributed,
+}
+
+
+@contextmanager
+def _noting(tests: Path, noted: list[Noted]) -> Iterator[None]:
+    """Note what files below a folder make of PyG's convs, and how they call them."""
+    classes = [getattr(pyg.conv, name) for name in pyg.conv.__all__ if name != "MessagePassing"]
+    inits, by_id = {one: one.__init__ for one in classes}, dict[int, Noted]()
+    depth, call_of = [0], nn.Module.__call__
+
+    def init_of(kind: type) -> Any:
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            inits[kind](self, *args, **options)
+            caller = sys._getframe(1)
+            file = Path(caller.f_code.co_filename)
+            if file.parent == tests and type(self) is kind:
+                given = [*map(_shown, args), *(f"{name}={_shown(one)}" for name, one in options.items())]
+                made = f"{kind.__name__}({', '.join(given)})"
+                by_id[id(self)] = Noted(f"{file.name}:{caller.f_lineno}", made, self, [])
+                noted.append(by_id[id(self)])
+
+        return init
+
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        depth[0] += 1
+        try:
+            made = call_of(self, *args, **options)
+        finally:
+            depth[0] -= 1
+        if depth[0] == 0 and id(self) in by_id:
+            by_id[id(self)].calls.append(inspect.signature(type(self).forward).bind(self, *args, **options).arguments)
+        return made
+
+    try:
+        for one in classes:
+            one.__init__ = init_of(one)
+        nn.Module.__call__ = call
+        yield
+    finally:
+        for one in classes:
+            one.__init__ = inits[one]
+        nn.Module.__call__ = call_of
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"tensor{tuple(value.shape)}"
+    return " ".join(repr(value).split())
+
+
+def convs_of_tests(checkout: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield each line of the tests of a checkout that makes convs and calls them: place, conv, why it is refused.
+
+    Empty if all that it makes are taken, of at most 12 with different options.
+    """
+    tests, noted = (checkout / "test" / "nn" / "conv").resolve(), list[Noted]()
+    options = ["-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", f"--rootdir={tests}"]
+    with _noting(tests, noted), redirect_stdout(sys.stderr):
+        pytest.main([*options, str(tests)])
+    by_place = dict[str, dict[str, Noted]]()
+    for one in noted:
+        if _different(one.calls):
+            by_place.setdefault(one.place, {})[one.made] = one
+    for place, made in by_place.items():
+        step = max(1, len(made) // _MOST)
+        whys = ((name, _why(one)) for name, one in islice(made.items(), 0, None, step))
+        name, why = next(((name, why) for name, why in whys if why), (next(iter(made)), ""))
+        yield place, name, why
+
+
+def _why(noted: Noted) -> str:
+    """Return why a conv is refused however it is called; empty if it is taken."""
+    found = "it is not called"
+    for call in _different(noted.calls):
+        try:
+            found = _refused(noted.conv, call)
+        except Exception as error:  # PyG does not run it so
+            found = f"it is not tried here ({type(error).__name__}: {error})"
+        if not found:
+            return ""
+    return found
+
+
+def _different(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return calls with dense tensors that differ in what they hand over."""
+    dense = [call for call in calls if all(one.layout is torch.strided for one in _tensors(call))]
+    return list({tuple((name, type(one)) for name, one in call.items()): call for call in reversed(dense)}.values())
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    if isinstance(given, dict | tuple | list):
+        return [one for part in (given.values() if isinstance(given, dict) else given) for one in _tensors(part)]
+    return [given] if isinstance(given, torch.Tensor) else []
+
+
+def _refused(conv: Any, call: dict[str, Any]) -> str:
+    """Return why a conv is refused that is called so."""
+    given = {name: one for name, one in call.items() if name != "self" and one is not None}
+    conv, rows = clone_of(conv), next(iter(given.values()), None)
+    for name in ("_explain", "_edge_mask", "_loop_mask"):
+        conv.__dict__.pop(name, None)
+    dicts = [one for one in _flat(given.values()) if isinstance(one, dict)]
+    edges = tuple(name for name in _EDGES if name in given)
+    options: dict[str, Any] = {}
+    if dicts:
+        module, widths = conv, {kind: one.shape[-1] for kind, one in dicts[0].items() if torch.is_tensor(one)}
+        options = {"metadata": (list(dicts[0]), list(dicts[1])), "features": widths}
+        options |= {"stats_from": tuple(dicts[:2])} if isinstance(conv, pyg.HANConv) else {}
+    elif isinstance(rows, tuple):
+        if any(one is None for one in rows):
+            return "it is called without rows of targets"
+        module = _RELATED[edges](conv)
+        options = {
+            "metadata": (["a", "b"], [_BETWEEN]),
+            "features": {k: one.shape[-1] for k, one in zip("ab", rows, strict=True)},
+        }
+    else:
+        more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}
+        if set(given) - {"x"} and any(name.startswith(("pos", "hyper", "neg", "node", "normal")) for name in given):
+            return f"it reads {', '.join(given)}"
+        module = _PLAIN[edges](conv, more, two="x_0" in given)
+        is_of_floats = isinstance(rows, torch.Tensor) and rows.is_floating_point()
+        options = {"features": int(rows.shape[-1])} if is_of_floats and rows is not None else {}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            export_model(module.eval(), folder, **options)
+        except ExportError as error:
+            return str(error).split(": ", 1)[-1].split(". Nearest")[0]
+    return ""
+
+
+def _flat(given: Any) -> Iterator[Any]:
+    for one in given:
+        yield from _flat(one) if isinstance(one, tuple) else (one,)

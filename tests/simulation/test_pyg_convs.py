@@ -1,0 +1,86 @@
+"""PyG's convs with options that are read as they run: in 1 to 4 parts, PyG's rows in float64 after every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+from freshet.gnn.pyg.export import export_model  # noqa: E402
+from freshet.schema import Graph  # noqa: E402
+from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
+from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
+from tests.support.simulation.changing_edges import crashes_of  # noqa: E402
+
+KEPT = {"mode": "cat", "aggrs_kwargs": [{}, {"learn": True, "t": 1.5}]}
+MIXED = {"mode": "proj", "mode_kwargs": {"in_channels": IN, "out_channels": 7}}
+CONVS: dict[str, tuple[Callable[[], Any], str]] = {
+    "powers": (lambda: pyg.GENConv(IN, 4, "powermean", p=2.5, learn_p=True, norm="layer"), ""),
+    "powers and norms": (
+        lambda: pyg.GENConv(IN, 4, "powermean", num_layers=1, edge_dim=EDGE_WIDTH, msg_norm=True),
+        "attr"),
+    "powers by channel": (lambda: pyg.GINConv(torch.nn.Linear(IN, 3), aggr=powers()), ""),
+    "weighted powers": (lambda: pyg.GraphConv(IN, 3, aggr="powermean", aggr_kwargs={"p": -1.5}), "weight"),
+    "softmax": (lambda: pyg.GraphConv(IN, 3, aggr="softmax"), "weight"),
+    "softmax by channel": (
+        lambda: pyg.GENConv(IN, 4, aggr=pyg.aggr.SoftmaxAggregation(learn=True, channels=4)), ""),
+    "softmax beside others": (lambda: pyg.SAGEConv(IN, 3, aggr=["std", "softmax"], aggr_kwargs=KEPT), ""),
+    "mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["max", "var"], aggr_kwargs=MIXED), ""),
+    "added": (lambda: pyg.SAGEConv(IN, 3, aggr=["min", "mean"], aggr_kwargs={"mode": "sum"}), ""),
+    "gaussians": (lambda: pyg.GMMConv(IN, 3, EDGE_WIDTH, 2, separate_gaussians=True), "attr"),
+    "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
+}  # fmt: skip
+
+
+def powers() -> Any:
+    aggregation = pyg.aggr.PowerMeanAggregation(learn=True, channels=IN)
+    with torch.no_grad():
+        aggregation.p.copy_(torch.linspace(0.5, 3.0, IN))
+    return aggregation
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", CONVS)
+def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tmp_path: Path) -> None:
+    """After every epoch, of a stream with deletions."""
+    torch.manual_seed(5)
+    make, reads = CONVS[name]
+    module = make().eval()
+    called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
+    model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
+    called.double()
+
+    def by_pyg(graph: Graph) -> np.ndarray:
+        index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
+        of_edges = {"attr": graph.values.full_attr(EDGE_WIDTH), "weight": graph.values.weight}
+        given = [torch.tensor(of_edges[one], dtype=torch.float64) for one in reads.split()]
+        with torch.no_grad():
+            made: np.ndarray = called(torch.tensor(graph.x, dtype=torch.float64), index, *given).numpy()
+        return made
+
+    assert crashes_of(model, list(CONVS).index(name) % 4, by_pyg)
+
+
+class Plain(torch.nn.Module):
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x, edge_index)
+
+
+class Weighted(Plain):
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:  # type: ignore[override]
+        return self.conv(x, edge_index, edge_weight)
+
+
+class Attributed(Plain):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:  # type: ignore[override]
+        return self.conv(x, edge_index, edge_attr)
