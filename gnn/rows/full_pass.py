@@ -12,6 +12,7 @@ from freshet.gnn.rows.functions import (
     Affine,
     Celu,
     Clamp,
+    DegreePower,
     Exponential,
     Logarithm,
     LogSigmoid,
@@ -97,6 +98,11 @@ def _frozen_norm(layer: FrozenNorm, weights: Weights, x: Array) -> Array:
     return layer.length * x / (layer.eps + np.linalg.norm(x, axis=1, keepdims=True))
 
 
+def _degree_power(layer: DegreePower, weights: Weights, x: Array) -> Array:
+    safe = np.where(x == 0, 1, x)
+    return np.where(x == 0, 0, 1 / np.sqrt(safe) if layer.exponent == -0.5 else np.power(safe, layer.exponent))
+
+
 _FUNCTIONS: dict[type[Layer], Callable[..., Array]] = {
     Identity: lambda layer, weights, x: x,
     Relu: lambda layer, weights, x: np.where(x <= 0, 0, x),
@@ -117,6 +123,7 @@ _FUNCTIONS: dict[type[Layer], Callable[..., Array]] = {
     Logarithm: lambda layer, weights, x: np.log(x),
     SquareRoot: lambda layer, weights, x: np.sqrt(x),
     Power: lambda layer, weights, x: 1 / np.sqrt(x) if layer.exponent == -0.5 else np.power(x, layer.exponent),
+    DegreePower: _degree_power,
     Scale: lambda layer, weights, x: x * layer.factor + layer.offset,
     Affine: _affine,
     BatchNorm: _affine,

@@ -96,6 +96,17 @@ class Power(Layer):
     exponent: FiniteFloat = 2.0
 
 
+class DegreePower(Layer):
+    """x^exponent, and 0 where x is 0: of degrees, of which vertices without edges have 0.
+
+    Args:
+        exponent: Number below 0.
+    """
+
+    type: Literal["degree_power"] = "degree_power"
+    exponent: Annotated[FiniteFloat, Field(lt=0)] = -0.5
+
+
 class Scale(Layer):
     """x * factor + offset.
 
@@ -154,6 +165,7 @@ AnyFunction = (
     | Logarithm
     | SquareRoot
     | Power
+    | DegreePower
     | Scale
     | Affine
     | Softmax

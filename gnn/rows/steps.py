@@ -13,6 +13,7 @@ from freshet.gnn.rows.functions import (
     Affine,
     Celu,
     Clamp,
+    DegreePower,
     Exponential,
     Logarithm,
     LogSigmoid,
@@ -85,6 +86,15 @@ def _scale(layer: Scale, weights: Weights) -> InPlace:
     return lambda x: elementwise.scale(x.reshape(-1), factor, offset)
 
 
+def _degree_power(layer: DegreePower, weights: Weights) -> InPlace:
+    def step(x: Rows) -> None:
+        none = x == 0
+        elementwise.power(x.reshape(-1), layer.exponent)
+        x[none] = 0
+
+    return step
+
+
 def _layer_norm(layer: LayerNorm, weights: Weights) -> InPlace:
     weight = weights.get("weight", np.ones(layer.channels, np.float32))
     bias = weights.get("bias", np.zeros(layer.channels, np.float32))
@@ -127,6 +137,7 @@ _STEPS: dict[type[Layer], Callable[..., InPlace]] = {
     Logarithm: _flat(elementwise.logarithm),
     SquareRoot: _flat(elementwise.square_root),
     Power: lambda layer, weights: lambda x: elementwise.power(x.reshape(-1), layer.exponent),
+    DegreePower: _degree_power,
     Scale: _scale,
     Affine: _affine,
     BatchNorm: _affine,

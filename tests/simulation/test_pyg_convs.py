@@ -12,6 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
+from torch_geometric.utils import degree  # noqa: E402
+
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
@@ -34,8 +36,39 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["max", "var"], aggr_kwargs=MIXED), ""),
     "added": (lambda: pyg.SAGEConv(IN, 3, aggr=["min", "mean"], aggr_kwargs={"mode": "sum"}), ""),
     "gaussians": (lambda: pyg.GMMConv(IN, 3, EDGE_WIDTH, 2, separate_gaussians=True), "attr"),
+    "learned weights by degrees": (lambda: pyg.PDNConv(IN, 3, EDGE_WIDTH, 4), "attr"),
+    "the same without loops": (lambda: pyg.PDNConv(IN, 3, EDGE_WIDTH, 4, add_self_loops=False), "attr"),
+    "weights by degrees": (lambda: Scored(pyg.GCNConv(IN, 3)), "attr"),
+    "softmax by degrees": (lambda: pyg.GCNConv(IN, 3, aggr="softmax"), "weight"),
+    "shares of neighbours": (lambda: SharesConv(IN, 3), ""),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
+
+
+class Scored(torch.nn.Module):
+    """A conv that is handed weights made of attributes."""
+
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.conv, self.score = conv, torch.nn.Linear(EDGE_WIDTH, 1)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.conv(x, edge_index, self.score(edge_attr).sigmoid().view(-1))
+
+
+class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """Messages divided by the numbers of edges of both ends, 0 where there are none."""
+
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__(aggr="max")
+        self.lin = torch.nn.Linear(into, out)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        share = 1 / degree(edge_index[1], x.size(0), dtype=x.dtype).view(-1, 1)
+        return self.propagate(edge_index, x=self.lin(x), share=share.masked_fill(share == float("inf"), 0))
+
+    def message(self, x_j: Any, x_i: Any, share_j: Any, share_i: Any) -> Any:
+        return (x_j - x_i).tanh() * share_j + share_i * x_j
 
 
 def powers() -> Any:
@@ -53,6 +86,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     make, reads = CONVS[name]
     module = make().eval()
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
+    called = module if isinstance(module, Scored) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     called.double()
 

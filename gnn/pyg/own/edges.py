@@ -179,20 +179,21 @@ _OF_NORM = ("edge_index", "edge_attr", "num_nodes", "improved", "add_self_loops"
 
 def gcn_norm(rec: Recorder, call: Operation) -> list[NotedValue]:
     """Note PyG's gcn_norm: edges with self-loops, and their weights divided by the roots of both ends' degrees."""
-    given, edges, weight = _given(rec, call, _OF_NORM)
+    given, edges, weight = _given(rec, call, _OF_NORM, made=True)
     if given.get("flow", "source_to_target") != "source_to_target":
         call.refuse("gcn_norm against the edges; messages flow source_to_target")
-    if weight is not None and weight.op != "weight":
-        call.refuse("gcn_norm is called with something other than the weights of the edges")
+    if weight is not None and weight.width != 1:
+        call.refuse("gcn_norm is called with something other than a weight for each edge")
     over, fill = edges.over, _filled(weight)
     if given.get("add_self_loops", True):
         over, fill = _with_loops(call, over, remaining=True), [2.0 if given.get("improved") else 1.0]
         _check_vertices(rec, call, given)
     arrays = {"fill": np.array(fill)} if LOOPS[over][0] else {}
     name = "weighted" if weight else ""
+    of = () if weight is None or weight.op == "weight" else (weight,)
     return [
         NotedValue(replace(edges, over=over, place=call.place), 1),
-        NotedValue(Value("normalized", 1, over, place=call.place, name=name, arrays=arrays), 0),
+        NotedValue(Value("normalized", 1, over, of, call.place, name, arrays=arrays), 0),
     ]
 
 
@@ -219,8 +220,10 @@ def remove_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]
     return [NotedValue(one, axis) for one, axis in zip(made, (1, 0), strict=False)] + [None] * (2 - len(made))
 
 
-def _given(rec: Recorder, call: Operation, names: Sequence[str]) -> tuple[dict[str, Any], Value, Value | None]:
-    """Return the arguments by name, the edges, and their weights or attributes.
+def _given(
+    rec: Recorder, call: Operation, names: Sequence[str], *, made: bool = False
+) -> tuple[dict[str, Any], Value, Value | None]:
+    """Return the arguments by name, the edges, and their weights or attributes; `made`: or what is made of these.
 
     Raises: ExportError for others than those of the graph.
     """
@@ -237,7 +240,7 @@ def _given(rec: Recorder, call: Operation, names: Sequence[str]) -> tuple[dict[s
     noted = rec.find(values)
     if values is None or (noted is None and values.dim() == 1 and rec.shared(call, values, 0).arrays["value"] == 1):
         return given, edges.value, None  # without weights, or with ones
-    if noted is None or noted.axis != 0 or noted.value.op not in ("weight", "attr"):
+    if noted is None or noted.axis != 0 or (not made and noted.value.op not in ("weight", "attr")):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     if noted.value.over != edges.value.over:
         call.refuse(f"{call.name} is called with values of other edges: self-loops differ")

@@ -11,8 +11,19 @@ from freshet.gnn.declarations import Linear, MessageConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.functions import Made, arithmetic
+from freshet.gnn.pyg.own.degrees import Degrees
 from freshet.gnn.pyg.own.program import ProgramMaker
-from freshet.gnn.pyg.own.simplify import Hoisted, behind_sum, clamped, ends_of, gathers, hop_of, normalized, weighed
+from freshet.gnn.pyg.own.simplify import (
+    Hoisted,
+    behind_sum,
+    clamped,
+    degree_power,
+    ends_of,
+    gathers,
+    hop_of,
+    normalized,
+    weighed,
+)
 from freshet.gnn.pyg.own.values import LOOPS, Value, all_of, take
 from freshet.gnn.pyg.steps import Hop, Step
 from freshet.gnn.rows.functions import Affine, Exponential, Logarithm, Power, SquareRoot
@@ -61,7 +72,7 @@ class _Lines:
         self._names = {one: own.get(one.name, one.name) for one in all_of(result) if one.op == "rows"}
         self._start = next((self._names[one] for one in self._names if one.name in own), None)
         self._ops = Operations(tuple(self._names.values()))
-        self._hoisted = Hoisted()
+        self._hoisted, self._degrees = Hoisted(), Degrees()
         self._aggregates = [one for one in all_of(result) if one.op == "aggregate"]
 
     def steps(self) -> Iterator[Step]:
@@ -83,6 +94,8 @@ class _Lines:
             return self._layer(self._rows(value.of[0]), (value.layer, dict(value.arrays)), value.place)
         if (found := clamped(value) or normalized(value)) is not None:
             return self._layer(self._rows(found[0]), (found[1], {}), value.place)
+        if (power := degree_power(value)) is not None:
+            return self._layer(self._rows(power[0]), (power[1], {}), value.place)
         if value.op in _FUNCTIONS:
             return self._layer(self._rows(value.of[0]), (_FUNCTIONS[value.op](value), {}), value.place)
         if value.op == "abs":
@@ -170,6 +183,9 @@ class _Lines:
         message = self._hoisted.of(value.of[0])
         if (hop := self._hop(value, message)) is not None:
             return hop
+        if (summed := self._degrees.summed(value)) is not None:
+            return self._rows(summed)
+        message = self._hoisted.of(self._degrees.of(value.of[0]))
         if "softmax" in ends_of(message):
             return self._attention(value, message)
         kinds = list(dict.fromkeys([value.name, *(one.name for one in self._aggregates if one.of[0] is value.of[0])]))

@@ -11,24 +11,13 @@ import numpy as np
 from freshet.gnn.declarations import Linear, MessageConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.own.running import ConvWidths
-from freshet.gnn.pyg.own.simplify import behind_sum, clamped, ends_of, weighed
+from freshet.gnn.pyg.own.simplify import behind_sum, clamped, degree_power, ends_of, weighed
 from freshet.gnn.pyg.own.values import BINARY, Value, all_of
 from freshet.gnn.pyg.steps import Converted, Weights
 from freshet.gnn.rows.functions import Power
 
 _MOST_PIECES = 8
 """Pieces of a row that are put side by side; more are a product with a matrix of 0 and 1."""
-
-
-_REFUSED = {
-    "normalized": "weights of gcn_norm are taken where they multiply x_j only. Nearest: do the rest before propagate",
-    "finite": "the root of a degree is taken where those of both ends multiply x_j only. Nearest: do the rest "
-    "before propagate",
-}
-"""Why values are no steps of a program, by their operation."""
-
-_READ_WRONG = ("normalized", "finite")
-"""Operations of which the line that reads their values is the one to change."""
 
 
 class ProgramMaker:
@@ -42,7 +31,6 @@ class ProgramMaker:
         self.steps: list[dict[str, Any]] = []
         self.weights: dict[str, np.ndarray] = {}
         self._names: dict[Any, str] = {}
-        self._within: list[Value] = []
 
     def message(self, value: Value) -> None:
         """Note a value as the last step."""
@@ -57,9 +45,7 @@ class ProgramMaker:
     def name(self, value: Value) -> str:
         """Return the name of the step that makes a value."""
         if value not in self._names:
-            self._within.append(value)
             self._names[value] = self._made(value)
-            self._within.pop()
         return self._names[value]
 
     def _step(self, key: Any, op: str, of: Sequence[str], arrays: Mapping[str, np.ndarray] = {}, **options: Any) -> str:
@@ -87,6 +73,8 @@ class ProgramMaker:
             return self._step(None, "rows", [self.name(value.of[0])], value.arrays, layer=value.layer)
         if value.op in ("exp", "log", "sqrt", "abs"):
             return self._step(None, value.op, [self.name(value.of[0])])
+        if (power := degree_power(value)) is not None:
+            return self._step(None, "rows", [self.name(power[0])], layer=power[1])
         if value.op == "power":
             layer = Power(exponent=float(value.arrays["exponent"][0]))
             return self._step(None, "rows", [self.name(value.of[0])], layer=layer)
@@ -94,9 +82,7 @@ class ProgramMaker:
             return self._step(None, "rows", [self.name(found[0])], layer=found[1])
         if value.op in BINARY:
             return self._step(None, value.op, [self.name(one) for one in value.of])
-        what = _REFUSED.get(value.op, f"{value.op} is no function of a message that Freshet knows")
-        readers = self._within[:-1] if value.op in _READ_WRONG else []
-        refuse(f"{(readers or [value])[-1].place}: {what}")
+        refuse(f"{value.place}: {value.op} is no function of a message that Freshet knows")
 
     def gathered(self, value: Value) -> str:
         """Return the name of rows that are there: of an end of an edge."""

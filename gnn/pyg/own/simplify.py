@@ -10,7 +10,7 @@ import numpy as np
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.own.values import LOOPS, Value, take
 from freshet.gnn.pyg.steps import Hop
-from freshet.gnn.rows.functions import Clamp, Normalize
+from freshet.gnn.rows.functions import Clamp, DegreePower, Normalize
 
 _OF_MESSAGES = ("exp", "log", "sqrt", "abs", "div")
 _OF_ROWS = ("add", "sub", "mul", "max", "min", "take", "linear", "layer", "constant", "gather")
@@ -161,6 +161,18 @@ def clamped(value: Value) -> tuple[Value, Clamp] | None:
     return None
 
 
+def degree_power(value: Value) -> tuple[Value, DegreePower] | None:
+    """Return the degrees of which a value is a power, 0 where these are 0, and the layer that does it."""
+    if value.op != "finite":
+        return None
+    of = value.of[0]
+    if of.op == "power" and (exponent := float(of.arrays["exponent"][0])) < 0:
+        return of.of[0], DegreePower(exponent=exponent)
+    if of.op == "div" and of.of[0].op == "constant" and (of.of[0].arrays["value"] == 1).all():
+        return of.of[1], DegreePower(exponent=-1.0)
+    return None
+
+
 def behind_sum(value: Value, message: Value) -> Value | None:
     """Return the sum of a message with what is linear in it done behind, one step of it; None where nothing is.
 
@@ -227,7 +239,7 @@ def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
     if loops and weights + normalized:
         own = float((weights + normalized)[0].arrays["fill"][0])
     if normalized:
-        if len(found) != 2:
+        if len(found) != 2 or normalized[0].of:
             return None
         weighted = normalized[0].name == "weighted"
     elif roots:

@@ -107,10 +107,10 @@ def test_functions_of_weights(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
-    "norms by degrees": (
-        lambda s, x, e, a: s.conv(x, e, s.score(a).view(-1)),
-        {"score": lambda: nn.Linear(EDGE, 1), "conv": lambda: pyg.GCNConv(IN, 4)},
-        "Besides, conv: GCNConv is not supported: .* gcn_norm is called with something other",
+    "a mean with self-loops of another weight": (
+        lambda s, x, e, a: s.conv(x, e, torch.sigmoid(s.score(a)).view(-1)),
+        {"score": lambda: nn.Linear(EDGE, 1), "conv": lambda: pyg.GCNConv(IN, 4, aggr="mean")},
+        "Besides, conv: GCNConv is not supported: .* self-loops that gcn_norm adds are aggregated by 'mean'",
     ),
     "a mean of all edges": (
         lambda s, x, e, a: s.conv(x, e, a - a.mean(0)),

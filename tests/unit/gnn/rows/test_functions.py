@@ -26,6 +26,8 @@ PARTIAL: list[dict[str, Any]] = [
     {"type": "sqrt"},
     {"type": "power", "exponent": 3.0},
     {"type": "power", "exponent": -0.5},
+    {"type": "degree_power", "exponent": -0.5},
+    {"type": "degree_power", "exponent": -1.0},
 ]
 """Functions that for some numbers are not defined, or past float32."""
 SPECS: list[dict[str, Any]] = [
@@ -67,7 +69,7 @@ def applied(layer: Layer, weights: dict[str, np.ndarray], rows: np.ndarray) -> n
 def test_all_are_there() -> None:
     assert {spec["type"] for spec in SPECS} == {
         *("clamp", "softplus", "celu", "mish", "log_sigmoid", "scale", "affine", "softmax", "log_softmax", "normalize"),
-        *("layer_norm", "rms_norm", "frozen_norm", "exp", "log", "sqrt", "power"),
+        *("layer_norm", "rms_norm", "frozen_norm", "exp", "log", "sqrt", "power", "degree_power"),
     }
 
 
