@@ -174,6 +174,11 @@ def changed_numbers(before: Mapping[str, Kept], module: Module) -> dict[str, int
     return {name: one.value for name, one in after.items() if one.value != before.get(name, one).value}
 
 
+def new_numbers(before: Mapping[str, Kept], module: Module) -> bool:
+    """Return whether a module keeps numbers that it did not keep before: a next call says whether calls change them."""
+    return not kept_numbers(module).keys() <= before.keys()
+
+
 def what_is_kept(module: Module) -> list[Any]:
     """Return what a module's calls may change of it: its numbers, and what else it keeps of which type and length."""
     names = sorted({kind.__module__ for part in module.modules() for kind in type(part).__mro__})

@@ -8,7 +8,7 @@ import operator
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
-from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers
+from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers, new_numbers
 from freshet.gnn.pyg.steps import is_against, written_class
 
 
@@ -101,14 +101,22 @@ def _length(one: Any, true_len: Callable[[Any], int]) -> Any:
 
 
 def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
-    """Return the graph that `trace` makes of a module, in which nothing depends on a number that its calls change.
+    """Return what `trace` makes of a module, in which nothing depends on a number that its calls change.
 
     Raises: ExportError naming the line of what does.
     """
     before = {} if module is None else kept_numbers(module)
-    graph = trace()
-    if module is None or not (counts := changed_numbers(before, module)):
-        return graph
+    made = trace()
+    if module is None:
+        return made
+    counts = changed_numbers(before, module)
+    if new_numbers(before, module):
+        before = kept_numbers(module)
+        with suppress(Exception):  # of what the first call kept; what it made is held against the module later
+            trace()
+        counts |= changed_numbers(before, module)
+    if not counts:
+        return made
     refusing = Refusing(counts)
     named = {name: RecordedSize(lambda sizes, name=name: sizes[name], name, refusing) for name in counts}  # type: ignore[misc]
     with keeping(module, named):
@@ -167,7 +175,7 @@ class Tracer(torch.fx.Tracer):
         """
         try:
             with rows_as_tensors():
-                graph = traced(self._module, lambda: self.trace(root))
+                graph, self.given = traced(self._module, lambda: (self.trace(root), self.given))
         except ExportError:
             raise
         except Exception as error:

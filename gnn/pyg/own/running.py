@@ -28,7 +28,7 @@ from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
-from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers
+from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers, new_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step, is_opened
 
 _SIZES = ((131, 521, 173), (137, 541, 179), (139, 547, 181), (149, 557, 191), (151, 563, 193), (157, 569, 197))
@@ -52,7 +52,9 @@ def read(step: Step, given: ConvCall, widths: ConvWidths) -> Value:
     taken = {n for one in (*conv.parameters(), *conv.buffers()) for n in one.shape} | set(widths)
     taken |= {width for _, width in given.joined}
     sizes = [one for one in _SIZES if not any(n and n % size == 0 for n in taken for size in one)][:2]
-    counts = _counted(given, widths, clone_of(step.op))
+    counts, called = _counted(given, widths, clone_of(step.op)), clone_of(step.op)
+    if new := _counted_later(given, widths, called):
+        counts, step = counts | new, step._replace(op=called)
 
     def run(supposed: Sizes) -> Reading:
         guards = list[Guard]()
@@ -164,6 +166,16 @@ def _counted(given: ConvCall, widths: ConvWidths, clone: Any) -> dict[str, Any]:
         refuse(f"{type(clone).__name__} draws at random at inference, too; put it behind `if self.training`")
     changed = [name for name, one in clone.named_buffers() if not torch.equal(one, buffers.get(name, one))]
     return changed_numbers(before, clone) | dict.fromkeys(changed, 0)
+
+
+def _counted_later(given: ConvCall, widths: ConvWidths, clone: Any) -> dict[str, Any]:
+    """Return the numbers that the first call of a conv makes and the next ones change; the clone has been called."""
+    before = kept_numbers(clone)
+    _counted(given, widths, clone)
+    if not new_numbers(before, clone):
+        return {}
+    counts = _counted(given, widths, clone)
+    return {name: value for name, value in counts.items() if name not in before}
 
 
 def _alike_without_edges(step: Step, given: ConvCall, widths: ConvWidths, real: Sizes, none: Sizes) -> bool:

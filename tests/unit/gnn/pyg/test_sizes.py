@@ -55,6 +55,7 @@ class Sub(GATConv):
         return {subclass}
 """
 BEFORE, BEHIND, MESSAGE, SUBCLASS = 20, 22, 25, 31
+BEGUN = "self.begun = getattr(self, 'begun', 0) + 1"
 REFUSED = {
     "no edges": (BEFORE, "before", "if edge_index.numel() == 0: return x"),
     "no edges, by width": (BEFORE, "before", "if not edge_index.size(1): return h"),
@@ -91,6 +92,7 @@ REFUSED = {
     "messages by index": (MESSAGE, "message", "h_j = h_j * 2 if index.numel() < 50 else h_j"),
     "messages by targets": (MESSAGE, "message", "h_j = h_j * 2 if dim_size > 5000 else h_j"),
     "calls": (BEHIND, "behind", "self.calls += 1; h = h * 2 if self.calls > 10_000 else h"),
+    "calls that the first one begins": (BEHIND, "behind", f"{BEGUN}; h = h * 2 if self.begun > 10_000 else h"),
     "calls in a list": (
         BEHIND,
         "behind",
@@ -130,6 +132,8 @@ TAKEN = {
     "whole slices": ("behind", "h = h[: x.size(0)] + x.new_ones(x.size(0) * 4).view(x.shape)"),
     "heads": ("message", "h_j = h_j.view(-1, 2, h_j.size(1) // 2).view(h_j.numel() // 4, 4)"),
     "calls that are counted": ("behind", "self.calls += 1; self.buffer += 1; self.kept['calls'][0] += 1"),
+    "calls that the first one begins to count": ("behind", BEGUN),
+    "a number that the first call keeps": ("behind", "self.wide = getattr(self, 'wide', x.size(1)); h = h / self.wide"),
     "a table of zeros": ("behind", "h = h + torch.zeros(9000, 4)[: x.size(0)] @ torch.ones(4, 4)"),
     "added times two": ("behind", "h = torch.zeros_like(x).index_add_(0, edge_index[1], h[edge_index[0]], alpha=2.0)"),
 }
@@ -210,6 +214,25 @@ def test_a_traced_forward_that_counts_its_calls_branches_on_none(
     export_model(Counted(None), tmp_path / "M", features=4)
     with pytest.raises(ExportError, match=r"test_sizes\.py:\d+: it branches on \(self\.calls \+ 1\)"):
         export_model(Counted(100_000), tmp_path / "N", features=4)
+
+
+def test_a_traced_forward_branches_on_no_number_that_its_first_call_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.gnn.pyg.check._CALLS", 100)
+    module = Counted(None)
+    del module.calls
+    monkeypatch.setattr(Counted, "forward", begins_to_count)
+    export_model(module, tmp_path / "M", features=4)
+    module.most = 100_000
+    with pytest.raises(ExportError, match=r"test_sizes\.py:\d+: it branches on \(self\.calls \+ 1\)"):
+        export_model(module, tmp_path / "N", features=4)
+
+
+def begins_to_count(module: Any, x: Any, edge_index: Any) -> Any:
+    module.calls = getattr(module, "calls", 0) + 1
+    h = module.conv(x, edge_index)
+    return h * 2 if module.most is not None and module.calls > module.most else h
 
 
 class CutByEdges(nn.Module):
