@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -198,8 +199,11 @@ def _recorded_where_needed(
 
 def _refusal(first: ExportError, second: ExportError) -> ExportError:
     """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
-    if second.about != RECORDED or str(second) in str(first):
+    if str(second) in str(first):
         return first
+    if second.about != RECORDED:
+        lines = [one and one[0] for one in (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))]
+        return second if all(lines) and lines[0] not in str(second) else first  # past what is read as it runs
     place, _, what = str(second).partition(": ")
     begin, listed, rest = str(first).partition("; supported are ")
     if place not in begin or not (listed or begin.startswith(what.split(" ")[0])):

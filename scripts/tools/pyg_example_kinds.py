@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.operators.epochs.cut_log import CutLog
@@ -16,21 +17,23 @@ from tests.support.simulation.drawn_kinds import draw_kinds
 from tests.support.simulation.module_cases import KindInputs, ModuleCase
 from tests.support.simulation.oracle import NO_FAULTS
 
-STREAMS = 2
+STREAMS, EDGE_WIDTH = 2, 3
 Metadata = tuple[Sequence[str], Sequence[tuple[str, str, str]]]
 
 
-def compared(module: nn.Module, model: KindsModel, call: str, metadata: Metadata, width: int) -> tuple[float, int]:
+def compared(
+    module: nn.Module, model: KindsModel, call: str, metadata: Metadata, widths: Mapping[str, int]
+) -> tuple[float, int]:
     """Return the largest difference from PyG, at each value's own scale, of each kind that is returned; how many rows.
 
-    `width`: of the features of each kind. A difference past the simulator's tolerance is infinite.
+    `widths`: of the features of each kind. A difference past the simulator's tolerance is infinite.
     """
     in_float64, off, rows = module.double(), 0.0, 0
     for kind in model.out:
         fields = model.declaration() | {"out": [kind], "heads": {}, "link_heads": []}
         weights = {name: one for name, one in model.weights.items() if not name.startswith(("heads.", "link_heads."))}
         of_kind = build_kinds_model(**fields, weights=weights)
-        run = _caller(in_float64, of_kind, call, metadata, width)
+        run = _caller(in_float64, of_kind, call, metadata, widths)
         for case in islice(_cases(of_kind, run), STREAMS):
             try:
                 more, worst = case.judge(simulate(case, CutLog(), case.seed, NO_FAULTS))
@@ -49,29 +52,39 @@ def _cases(model: KindsModel, run: Callable[[KindInputs], Any]) -> Any:
 
 
 def _caller(
-    module: nn.Module, model: KindsModel, call: str, metadata: Metadata, width: int
+    module: nn.Module, model: KindsModel, call: str, metadata: Metadata, widths: Mapping[str, int]
 ) -> Callable[[KindInputs], Any]:
     kinds, relations = metadata
     if "x_dict" not in call:
         kinds, relations = ["vertex"], [("vertex", one.type, "vertex") for one in model.relations]
-    named = dict(zip(model.kinds, kinds, strict=False)) if len(model.kinds) == 1 else {one: one for one in model.kinds}
+    named = {one: one if one in kinds else kinds[0] for one in model.kinds}
 
     def run(given: KindInputs) -> Any:
         places = {named[kind]: _places(model, kind, of) for kind, of in given.ids.items()}
-        x = {kind: torch.zeros(0, width, dtype=torch.float64) for kind in kinds}
+        x = {kind: torch.zeros(0, widths.get(kind, 0), dtype=torch.float64) for kind in kinds}
         for kind, rows in given.x.items():
             many = model.learned[kind].count if kind in model.learned else len(rows)
             x[named[kind]] = torch.zeros(many, rows.shape[1], dtype=torch.float64)
             x[named[kind]][places[named[kind]]] = rows
         edges = {tuple(one): torch.zeros(2, 0, dtype=torch.int64) for one in relations}
+        weights = {one: torch.zeros(0, dtype=torch.float64) for one in edges}
+        attributes = {one: torch.zeros(0, EDGE_WIDTH, dtype=torch.float64) for one in edges}
         for (source, name, target), of in given.edges.items():
             ends = named[source], named[target]
-            edges[ends[0], name, ends[1]] = torch.stack([places[ends[0]][of[0]], places[ends[1]][of[1]]])
+            one = ends[0], name, ends[1]
+            edges[one] = torch.stack([places[ends[0]][of[0]], places[ends[1]][of[1]]])
+            weights[one], read = given.weights[source, name, target], given.attributes[source, name, target]
+            attributes[one] = read if read.shape[1] else torch.zeros(len(read), EDGE_WIDTH, dtype=torch.float64)
         if "x_dict" not in call and "edge_type" not in call:  # which turns the edges by itself
             edges = {
                 key: one for (key, one), of in zip(edges.items(), model.relations, strict=True) if of.mirrors is None
             }
-        made = eval(call, {"module": module, "nn": nn, **_arguments(x, edges)})
+        dicts = {"edge_weight_dict": weights, "edge_attr_dict": attributes}
+        torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
+        try:
+            made = eval(call, {"module": module, "nn": nn, "Data": Data, **dicts, **_arguments(x, edges)})
+        finally:
+            torch.set_default_dtype(torch.float32)
         (kind,) = model.out
         rows = made[named[kind]] if isinstance(made, dict) else made
         return rows[places[named[kind]]]

@@ -28,6 +28,8 @@ from torch_geometric.data import Data
 
 from freshet.gnn.model import Model
 from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles.scaled import Scaled
+from freshet.gnn.pyg.check import off as largest
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.schema import Graph
 from scripts.tools.pyg_example_kinds import Metadata
@@ -141,9 +143,11 @@ def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
         except ExportError as error:
             return found._replace(refused=str(error))
         if isinstance(model, Model):
-            off, rows = _compared(module, model, entry.get("run", CALL))
+            off, rows = compared(module, model, entry.get("run", CALL))
         else:
-            off, rows = compared_by_kind(module, model, entry.get("run", CALL), metadata, WIDTH)
+            off, rows = compared_by_kind(
+                module, model, entry.get("run", CALL), metadata, dict.fromkeys(metadata[0], WIDTH)
+            )
     return found._replace(off=off, rows=rows, option=bool(options))
 
 
@@ -222,7 +226,7 @@ def _is_number(one: ast.stmt) -> bool:
         return False
 
 
-def _compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
+def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
     """Return the largest difference from PyG after the epochs of a stream, at each value's own scale; how many rows."""
     rng = random.Random(call)
     edge_width = model.edge_features
@@ -239,7 +243,7 @@ def _compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
         got = np.stack([state[key] for key in after.ids])
         scale = own_scale.forward(model, after.graph, tolerance=ALLOWED).scale
         want = _run(in_float64, call, after.graph)
-        off = max(off, float(np.max(np.abs(got - want) / np.maximum(scale, 1e-30))))
+        off = max(off, largest([want], [Scaled(got, scale)]))
         compared += len(got)
     return off, compared
 
@@ -260,7 +264,14 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
     for part in module.modules():
         for name in [one for one in vars(part) if one.startswith("_cached_")]:
             setattr(part, name, None)
-    names = {"module": module, "nn": nn, "Names": SimpleNamespace, "graph": SimpleNamespace(**values), **values}
+    names = {
+        "module": module,
+        "nn": nn,
+        "Names": SimpleNamespace,
+        "graph": SimpleNamespace(**values),
+        "Data": Data,
+        **values,
+    }
     torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
     try:
         with torch.no_grad():

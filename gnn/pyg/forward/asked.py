@@ -14,7 +14,7 @@ class Asked(NamedTuple):
 
     edge_features: whether convs that nobody calls get attributes of edges that they may do without. recorded: whether
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
-    way round, too, as a relation that mirrors them.
+    way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
     """
 
     method: str = "forward"
@@ -22,6 +22,12 @@ class Asked(NamedTuple):
     edge_features: bool = False
     recorded: bool = False
     both_ways: bool = False
+    heads: tuple[str, ...] = ()
+
+    def is_of_head(self, name: str) -> bool:
+        """Return whether an operation, by its name, is one of a head."""
+        name = name.partition(":")[0]
+        return any(name == head or name.startswith(f"{head}.") for head in self.heads)
 
     def of(self, module: Module, result: Any) -> Any:
         """The result that is asked for.

@@ -11,6 +11,7 @@ from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
 from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
+from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.recorded import RecordingReader
 from freshet.gnn.pyg.steps import written_class
@@ -19,9 +20,9 @@ from freshet.gnn.pyg.steps import written_class
 class EncodingReader(RecordingReader):
     """A reader whose convs may be handed functions of what edges have, if it records."""
 
-    def __init__(self, *given: Any, recorded: bool) -> None:
-        """Take what a reader takes, and whether it records."""
-        super().__init__(*given, recorded=recorded)
+    def __init__(self, *given: Any, asked: Asked) -> None:
+        """Take what a reader takes, and what is asked for."""
+        super().__init__(*given, asked=asked)
         self._of_edges = set[Any]()
 
     def _read(self, node: Any) -> None:

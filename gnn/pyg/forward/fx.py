@@ -325,7 +325,7 @@ def _read(
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
     samples = Samples(given, shapes)
-    return EncodingReader(ops, graph, given, root, name, rows, opens, samples, recorded=asked.recorded).results()
+    return EncodingReader(ops, graph, given, root, name, rows, opens, samples, asked=asked).results()
 
 
 def _several(module: Module, asked: Asked, results: Any) -> str:

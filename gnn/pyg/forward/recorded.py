@@ -10,6 +10,7 @@ from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.again import Made, TracedFunction, traced_again
+from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.norms import reads_whole_graph
@@ -22,10 +23,10 @@ _REDUCES = ("sum", "mean", "max", "min", "prod", "amax", "amin")
 class RecordingReader(Reader):
     """A reader that has functions of rows, and modules of them, run and recorded, where it is to."""
 
-    def __init__(self, *given: Any, recorded: bool) -> None:
-        """Take what a reader takes, and whether it records."""
+    def __init__(self, *given: Any, asked: Asked) -> None:
+        """Take what a reader takes, and what is asked for."""
         super().__init__(*given)
-        self._recorded = recorded
+        self._recorded, self._is_of_head = asked.recorded, asked.is_of_head
         self._waiting = dict[Any, None]()  # what is made of rows, and no rows yet
         self._of_convs = set[Any]()
 
@@ -61,7 +62,9 @@ class RecordingReader(Reader):
         if not of_rows or not all(one in of_rows or one in self._constants for one in read):
             return False
         if node.op == "call_module":
-            return self._opens(self._name(node)) is None and _is_of_rows(self._root.get_submodule(node.target))
+            name = self._name(node)
+            kept = self._opens(name) is not None or self._is_of_head(name)
+            return not kept and _is_of_rows(self._root.get_submodule(node.target))
         return True
 
     def _settle(self, node: Any) -> None:

@@ -70,7 +70,8 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     if reason := made_with_bases(module):
         raise ExportError(reason)
     module = plain_copy(module)
-    name = f"{type(module).__name__}.{asked.method}"
+    heads = tuple(more.head.values()) if isinstance(more.head, Mapping) else (more.head,) if more.head else ()
+    asked, name = asked._replace(heads=heads), f"{type(module).__name__}.{asked.method}"
     call = call_of(module, asked.method, name)
     if more.metadata is None and more.mirrors is None and not reads_kinds(module, asked.method):
         call = call._replace(plain=True)
@@ -162,6 +163,8 @@ def _features(kinds: Metadata, given: Mapping[str, int] | int | None) -> dict[st
         wrong = [(kind, width) for kind, width in given.items() if not isinstance(width, int) or width < 1]
         if wrong:
             refuse(f"features: the width of kind {wrong[0][0]!r} is {wrong[0][1]!r}, expected a whole number above 0")
+        if unknown := sorted(set(map(str, given)) - set(kinds.names)):
+            refuse(f"features has the kind {unknown[0]!r}; kinds are {', '.join(kinds.names)}: leave it out")
         return {str(kind): width for kind, width in given.items()}
     if len(kinds.names) == 1:
         return {kinds.names[0]: given}

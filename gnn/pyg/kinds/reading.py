@@ -126,7 +126,7 @@ class KindsReader(EncodingReader):
         `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
         """
         samples = Samples(given, mirrors=kinds.mirrors if asked.both_ways else ())
-        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, recorded=asked.recorded)
+        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, asked=asked)
         self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
         self._dicts: dict[Any, dict[str, str]] = {}
         self._ids = ids or {}

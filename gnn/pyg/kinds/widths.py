@@ -136,8 +136,6 @@ def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, g
 
     Raises: ExportError naming a kind that is read, and whose width nothing says.
     """
-    if unknown := sorted(given.keys() - set(kinds.names)):
-        refuse(f"features has the kind {unknown[0]!r}; kinds are {', '.join(kinds.names)}")
     there = kinds_there(read, kinds)
     features = list[int]()
     for kind, name in enumerate(kinds.names):

@@ -11,8 +11,10 @@ pytest.importorskip("torch_geometric")
 
 import torch
 
-from scripts.tools import pyg_random
-from scripts.tools.pyg_random_programs import HOSTILE, READ, draw
+from scripts.tools import pyg_random, pyg_random_graphs
+from scripts.tools.pyg_random_kinds import HOSTILE_DICTS, draw_kinds
+from scripts.tools.pyg_random_programs import draw
+from scripts.tools.pyg_random_tables import HOSTILE, READ
 
 
 def test_sources_are_python_and_drawn_again_by_their_seed() -> None:
@@ -33,11 +35,57 @@ def test_what_differs_on_other_graphs_is_wrong(monkeypatch: pytest.MonkeyPatch) 
     )
     source = source._replace(text=text)
     assert pyg_random.judged(source, 1).what == "taken"
-    run: Any = pyg_random._run
-    monkeypatch.setattr(pyg_random, "_run", lambda *given: run(*given) + (len(given[2]) > 4000))
+    run: Any = pyg_random_graphs.run
+    monkeypatch.setattr(pyg_random_graphs, "run", lambda *given, **more: run(*given, **more) + is_large(given[2]))
     found = pyg_random.judged(source, 1)
     assert found.what == "wrong"
     assert "5000 vertices" in found.why
+
+
+def is_large(given: pyg_random_graphs.Given) -> bool:
+    return len(given.x[""]) > 4000
+
+
+def test_sources_with_kinds_are_python_and_drawn_again_by_their_seed() -> None:
+    sources = [draw_kinds(seed, 0.5) for seed in range(400)]
+    for seed, source in enumerate(sources):
+        ast.parse(source.text)
+        assert source == draw_kinds(seed, 0.5)
+    assert {source.group for source in sources} == {"dicts", "to_hetero", "typed"}
+    assert len({one for source in sources for one in source.hostile}) > len(HOSTILE_DICTS)
+    assert any(source.logits for source in sources)
+    assert any(source.link for source in sources)
+
+
+def test_a_module_with_kinds_is_compared_on_graphs_and_on_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = next(one for one in map(draw_kinds, range(100)) if one.group == "dicts" and not one.hostile)
+    text = source.text.partition("class Drawn")[0] + KINDS
+    options = "dict(features={'user': 4, 'item': 6}, head='lin', output='item')"
+    relations = [("user", "buys", "item"), ("item", "rev_buys", "user")]
+    source = source._replace(text=text, call="module.embed(x_dict, edge_index_dict)", options=options)
+    source = source._replace(kinds={"user": 4, "item": 6}, relations=relations, link=None)
+    source = source._replace(logits="module(x_dict, edge_index_dict)['item']")
+    found = pyg_random.judged(source, 1, stream=True)
+    assert found.what == "taken", found
+    assert int(found.why.split()[0]) > 20
+    monkeypatch.setattr(pyg_random_graphs, "streamed_by_kind", lambda *given: (1.0, 9))
+    assert pyg_random.judged(source, 1, stream=True).why == "off by 1 after the epochs of a stream"
+
+
+KINDS = """
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        buys, bought = pyg.SAGEConv((4, 6), 4), pyg.SAGEConv((6, 4), 4)
+        self.conv = pyg.HeteroConv({('user', 'buys', 'item'): buys, ('item', 'rev_buys', 'user'): bought})
+        self.lin = nn.Linear(4, 3)
+
+    def embed(self, x_dict, edge_index_dict):
+        return self.conv(x_dict, edge_index_dict)['item'].relu()
+
+    def forward(self, x_dict, edge_index_dict):
+        return {'item': self.lin(self.embed(x_dict, edge_index_dict))}
+"""
 
 
 def test_refusals_of_one_kind_are_counted_together() -> None:

@@ -209,6 +209,18 @@ def written_through_a_view(s: Any, h: Any) -> Any:
     return h * 2
 
 
+def run_then_other_edges(s: Any, x: Any, e: Any) -> Any:
+    h = s.first(x, e)
+    h = h / (1 + h.norm(dim=-1, keepdim=True))
+    return s.second(h, e[:, :5])
+
+
+def test_a_refusal_is_of_what_stands_behind_functions_that_are_run(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"^getitem \(test_between_convs.py:\d+\)") as refused:
+        export_model(Between(run_then_other_edges), tmp_path / "M")
+    assert "norm" not in str(refused.value)
+
+
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "mean of vertices": (rows_of(lambda s, h: h.view(-1, 2, 3).mean(0)), {}, "mean reads more than one vertex"),
     "softmax of vertices": (

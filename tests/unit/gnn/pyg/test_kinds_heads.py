@@ -31,15 +31,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 class Classified(nn.Module):
     """A classifier for each kind, and one for all kinds."""
 
-    def __init__(self, *, shared: bool = False) -> None:
+    def __init__(self, *, shared: bool = False, gated: bool = False) -> None:
         super().__init__()
-        self.conv, self.shared, self.one = hetero(of.sage), shared, nn.Linear(4, 2)
+        self.conv, self.shared, self.one, self.gated = hetero(of.sage), shared, nn.Linear(4, 2), gated
         self.by_kind = nn.ModuleDict(
             {kind: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3)) for kind in of.WIDTHS}
         )
 
     def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
         x_dict = {kind: x.tanh() for kind, x in self.conv(x_dict, edge_index_dict).items()}
+        if self.gated:
+            x_dict = {kind: x / (1 + x.norm(dim=-1, keepdim=True)) for kind, x in x_dict.items()}
         if self.shared:
             return {kind: self.one(x_dict[kind]) for kind in reversed(x_dict)}
         return {kind: self.by_kind[kind](x) for kind, x in x_dict.items()}
@@ -53,6 +55,8 @@ def unused() -> Any:
 
 FORMS: dict[str, tuple[Callable[[], Any], Any, list[str]]] = {
     "by kind": (Classified, "by_kind", ["paper", "author"]),
+    "behind functions that are run": (lambda: Classified(gated=True), "by_kind", ["paper", "author"]),
+    "behind functions, one for all": (lambda: Classified(shared=True, gated=True), "one", ["author", "paper"]),
     "of one kind": (Classified, {"paper": "by_kind.paper"}, ["paper"]),
     "shared": (lambda: Classified(shared=True), "one", ["author", "paper"]),
     "of the one that is returned": (lambda: of.Hgt(6, 2, 1), "lin", ["author"]),
