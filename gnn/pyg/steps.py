@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from copy import copy
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -30,7 +30,7 @@ class Hop(NamedTuple):
     """One hop of a conv: an aggregate of the in-edges, scaled by the degrees at both ends if `normalize`.
 
     channels: the width of its rows, where the conv knows it. self_weight: of self-loops that it adds;
-    existing_loops: what becomes of those that are there.
+    existing_loops: what becomes of those that are there. degrees: in, or both for out-degrees of sources.
     """
 
     normalize: bool
@@ -39,6 +39,7 @@ class Hop(NamedTuple):
     aggr: str = "sum"
     self_weight: float = 1.0
     existing_loops: ExistingLoops = "keep"
+    degrees: Literal["in", "both"] = "in"
 
 
 class ConvCall(NamedTuple):

@@ -133,7 +133,7 @@ def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
         try:
-            module = _module(examples / entry["script"], entry)
+            module = module_of(examples / entry["script"], entry)
         except Exception as error:
             return found._replace(unmade=f"{type(error).__name__}: {error}")
         options, metadata = entry.get("options", {}), _metadata(entry)
@@ -157,7 +157,7 @@ def _metadata(entry: dict[str, Any]) -> Metadata:
     return kinds, [(source, name, target) for source, name, target in relations]
 
 
-def _module(script: Path, entry: dict[str, Any]) -> nn.Module:
+def module_of(script: Path, entry: dict[str, Any]) -> nn.Module:
     """Make the model."""
     home = ModuleType(f"example_{entry['script'].removesuffix('.py').replace('/', '_')}")
     names = home.__dict__

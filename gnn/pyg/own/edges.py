@@ -51,6 +51,8 @@ def _shared(rec: Recorder, call: Operation, rows: Any, index: Any, axis: int) ->
 def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, kind: str) -> NotedValue:
     """Note an aggregate of the rows of edges into their targets."""
     end = end_of(rec, index)
+    if end == "source" and kind == "sum" and (counted := _out_degree(rec, call, rows, index, dim)) is not None:
+        return counted
     if end != "target":
         what = "the sources of edges" if end else "an index that is not that of the targets of edges"
         call.refuse(f"{call.name} brings edges together by {what}; messages flow source_to_target")
@@ -65,6 +67,16 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
         call.refuse(f"{call.name} aggregates rows of other edges than those of its index: self-loops differ")
     value = Value("aggregate", noted.value.width, "vertices", (noted.value,), call.place, name=kind)
     return NotedValue(value, axis)
+
+
+def _out_degree(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int) -> NotedValue | None:
+    """Note the number of out-edges of each vertex, where ones are summed by the sources of edges as they came."""
+    noted, axis = rec.find(rows), dim % rows.dim()
+    ones = _shared(rec, call, rows, index, axis) if noted is None else noted
+    counts = ones.value.op == "constant" and ones.value.arrays["value"].tolist() == [1.0]
+    if not counts or rec.find(index).value.over != "edges":  # type: ignore[union-attr]
+        return None
+    return NotedValue(Value("out_degree", 1, "vertices", place=call.place), axis)
 
 
 def _index_select(rec: Recorder, call: Operation) -> NotedValue:

@@ -16,6 +16,7 @@ from freshet.gnn.pyg.own.program import ProgramMaker
 from freshet.gnn.pyg.own.simplify import (
     Hoisted,
     behind_sum,
+    by_both_degrees,
     clamped,
     degree_power,
     ends_of,
@@ -96,6 +97,8 @@ class _Lines:
             return self._layer(self._rows(found[0]), (found[1], {}), value.place)
         if (power := degree_power(value)) is not None:
             return self._layer(self._rows(power[0]), (power[1], {}), value.place)
+        if (scaled := by_both_degrees(value)) is not None:
+            return self._rows(scaled)
         if value.op in _FUNCTIONS:
             return self._layer(self._rows(value.of[0]), (_FUNCTIONS[value.op](value), {}), value.place)
         if value.op == "abs":
@@ -114,7 +117,10 @@ class _Lines:
             return self._join("quotient", [self._constant(value.of[0], value.of[1]), self._rows(value.of[1])], value)
         if value.op in _JOINS:
             return self._join(_JOINS[value.op], [self._rows(one) for one in value.of], value)
-        what = {"constant": "a row that all vertices share"}.get(value.op, value.op)
+        what = {
+            "constant": "a row that all vertices share",
+            "out_degree": "the number of out-edges by itself, not the root of it beside that of a target's in-degree,",
+        }.get(value.op, value.op)
         msg = f"{value.place or self._name}: {what} is no layer of rows that Freshet has; inside a message it is taken"
         raise ExportError(msg)
 

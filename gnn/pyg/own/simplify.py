@@ -222,6 +222,9 @@ def weighed(value: Value, message: Value) -> tuple[int, Value, Value]:
     return heads, scores, product
 
 
+_BOTH = {"source": "out", "target": "constant"}  # degrees of DGL's norm="both", by end
+
+
 def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
     """Return the hop that an aggregate is, the rows of vertices that it reads, and whether it reads weights.
 
@@ -243,14 +246,39 @@ def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
             return None
         weighted = normalized[0].name == "weighted"
     elif roots:
-        ends = sorted(one.name for one in roots)
-        degrees = {_degree(one) for one in roots}
-        if ends != ["source", "target"] or degrees != {"weight" if weighted else "constant"} or len(weights) > 1:
+        degrees = {one.name: _degree(one) for one in roots}
+        alike = dict.fromkeys(("source", "target"), "weight" if weighted else "constant")
+        if len(roots) != 2 or degrees not in (alike, _BOTH) or len(weights) > 1:
             return None
     elif len(weights) > 1:
         return None
     hop = Hop(bool(normalized or roots), loops, width, value.name, own, there)
+    if roots and degrees == _BOTH:
+        hop = hop._replace(degrees="both")
     return hop, rows[0].of[0], weighted
+
+
+def by_both_degrees(value: Value) -> Value | None:
+    """Return a sum of rows scaled by out-degrees, itself scaled by in-degrees, as one that scales its messages.
+
+    None for another value.
+    """
+    if value.op != "mul":
+        return None
+    for total, scale in (value.of, value.of[::-1]):
+        if total.op != "aggregate" or total.name != "sum" or total.of[0].op != "gather":
+            continue
+        sent = total.of[0]
+        parts = [replace(sent, of=(one,), width=one.width) for one in map(_one_column, factors(sent.of[0]))]
+        behind = _one_column(scale)
+        parts.append(replace(sent, of=(behind,), width=behind.width, name="target"))
+        if sum(_is_root(one) for one in parts) == 2 and any(_degree(one) == "out" for one in parts):
+            message, *rest = sorted(parts, key=_is_root, reverse=True)  # both ends first: nothing is lifted to one
+            for one in rest:
+                message = Value("mul", max(message.width, one.width), sent.over, (message, one), value.place)
+            found = replace(total, of=(message,))
+            return None if hop_of(found, message) is None else found
+    return None
 
 
 def _one_column(value: Value) -> Value:
@@ -261,20 +289,29 @@ def _one_column(value: Value) -> Value:
 
 def _is_root(value: Value) -> bool:
     """Return whether a value is 1 / sqrt(degree) of an end, and 0 where that may be 0."""
-    return value.op == "gather" and _degree(value) in ("weight", "constant")
+    return value.op == "gather" and bool(_degree(value))
 
 
 def _degree(value: Value) -> str:
-    """Return what is summed for the degree whose root a value is: weight, or constant for ones; empty for none."""
-    found, adds = value.of[0], LOOPS[value.over][0]
-    never_0 = adds and found.op == "power"  # each vertex has a self-loop, if degrees are numbers of edges
-    for op in ("power", "aggregate") if never_0 else ("finite", "power", "aggregate"):
-        if found.op != op:
-            return ""
-        if op == "power" and found.arrays["exponent"].tolist() != [-0.5]:
-            return ""
-        if op == "aggregate" and (found.name != "sum" or found.of[0].over not in (value.over, "every")):
-            return ""
-        found = found.of[0]
-    ones = found.op == "constant" and found.arrays["value"].tolist() == [1.0]
-    return found.op if (found.op == "weight" and not never_0) or ones else ""
+    """Return what the degree counts whose root a value is: out for out-edges, else weight, or constant for ones.
+
+    Empty for none, and where the root of a degree of 0 is not 0 as in PyG's gcn_norm. The target of an edge has an
+    in-edge, its source an out-edge, and with self-loops each vertex has one: at least 1 is then no condition.
+    """
+    root, adds = value.of[0], LOOPS[value.over][0]
+    power = root.of[0] if root.op == "finite" else root
+    if power.op != "power" or power.arrays["exponent"].tolist() != [-0.5]:
+        return ""
+    degree, bound = power.of[0], None
+    if isinstance(degree.layer, Clamp):
+        degree, bound = degree.of[0], degree.layer
+    if bound not in (None, Clamp(low=1.0)):
+        return ""
+    if degree.op == "out_degree":
+        return "out" if value.name == "source" and not adds else ""
+    if degree.op != "aggregate" or degree.name != "sum" or degree.of[0].over not in (value.over, "every"):
+        return ""
+    counted, is_gcn = degree.of[0], root.op == "finite" and bound is None
+    if counted.op == "constant" and counted.arrays["value"].tolist() == [1.0]:
+        return "constant" if is_gcn or adds or value.name == "target" else ""
+    return "weight" if counted.op == "weight" and is_gcn else ""
