@@ -46,7 +46,8 @@ class ConvCall(NamedTuple):
     """The parameters of a conv that take rows, edges, weights and attributes, and constants that others take.
 
     pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
-    joined: names and widths of the rows that a function of rows reads, which gets no edges; 0 for a width to be tried.
+    joined: names and widths of the rows that a function of rows reads, or a conv that is called with those of several
+    layers; 0 for a width to be tried. parameters: those of a conv that take them; a function of rows gets no edges.
     """
 
     rows: str
@@ -57,6 +58,7 @@ class ConvCall(NamedTuple):
     pair: bool = False
     two_kinds: bool = False
     joined: tuple[tuple[str, int], ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 class Step(NamedTuple):
@@ -80,7 +82,10 @@ class Step(NamedTuple):
 
 
 class RowsFunction(NamedTuple):
-    """A function of the rows of these names, read as it runs: module(rows0=..., rows1=...) in their order."""
+    """A function of the rows of these names, read as it runs: module(rows0=..., rows1=...) in their order.
+
+    Or a conv that is called with them, as its step's `given` says it.
+    """
 
     module: Module
     of: tuple[str, ...]
@@ -198,7 +203,13 @@ _AGGREGATING = (
     *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
     *("SimpleConv", "LEConv"),
 )
-_READ = {f"torch_geometric.nn.{name}" for name in ("FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv")}
+_READ = {
+    f"torch_geometric.nn.{name}"
+    for name in (
+        *("FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
+        *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
+    )
+}
 WIDTHS_OF_EDGES = ("edge_dim", "edge_channels", "edge_in_channels", "in_edge_channels")
 ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
 

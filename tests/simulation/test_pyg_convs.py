@@ -41,6 +41,12 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "weights by degrees": (lambda: Scored(pyg.GCNConv(IN, 3)), "attr"),
     "softmax by degrees": (lambda: pyg.GCNConv(IN, 3, aggr="softmax"), "weight"),
     "shares of neighbours": (lambda: SharesConv(IN, 3), ""),
+    "first rows": (lambda: First(IN), ""),
+    "positions": (lambda: Positions(pyg.PointNetConv(torch.nn.Linear(6, 5), torch.nn.Linear(5, 3)), 4), ""),
+    "attention of positions": (
+        lambda: Positions(pyg.PointTransformerConv(4, 3, pos_nn=torch.nn.Linear(2, 3)), 4), ""),
+    "offsets of positions": (
+        lambda: Positions(pyg.PointGNNConv(*(torch.nn.Linear(*of) for of in ((4, 2), (6, 5), (5, 4)))), 4), ""),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 
@@ -54,6 +60,31 @@ class Scored(torch.nn.Module):
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
         return self.conv(x, edge_index, self.score(edge_attr).sigmoid().view(-1))
+
+
+class First(torch.nn.Module):
+    """Convs that read the rows of the first layer, too."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.lin, self.convs = torch.nn.Linear(width, 4), torch.nn.ModuleList([pyg.FAConv(4, 0.2), pyg.FAConv(4)])
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        first = x = self.lin(x).relu()
+        for conv in self.convs:
+            x = conv(x, first, edge_index)
+        return x
+
+
+class Positions(torch.nn.Module):
+    """A conv that reads positions, the first columns of the features."""
+
+    def __init__(self, conv: Any, width: int) -> None:
+        super().__init__()
+        self.conv, self.lin = conv, torch.nn.Linear(IN - 2, width)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(self.lin(x[:, 2:]), x[:, :2], edge_index)
 
 
 class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
@@ -86,7 +117,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     make, reads = CONVS[name]
     module = make().eval()
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
-    called = module if isinstance(module, Scored) else called
+    called = module if isinstance(module, Scored | First | Positions) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     called.double()
 

@@ -58,10 +58,10 @@ class Operations:
 
     def function(self, name: str, module: Module, rows: Sequence[str]) -> str:
         """Note a function of these rows that is read as it runs; returns the name of what it makes."""
-        return self._called(Step(name, RowsFunction(module, tuple(rows))), rows)
+        return self.called(Step(name, RowsFunction(module, tuple(rows))), rows)
 
-    def _called(self, step: Step, rows: Sequence[str]) -> str:
-        """Note a conv that is called with these rows; returns the name of what it makes."""
+    def called(self, step: Step, rows: Sequence[str]) -> str:
+        """Note a function, or a conv, that is called with the rows of several layers; returns what it makes."""
         return self._named(step.name, LineOp(tuple(rows), step))
 
     def in_place(self, name: str) -> None:

@@ -22,6 +22,7 @@ from freshet.gnn.pyg.functions import Noted, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.steps import (
     ConvCall,
+    RowsFunction,
     Step,
     adds_attributes,
     along,
@@ -151,6 +152,10 @@ class Reader:
         if read[0] not in self._rows or not known or not (own or weigh <= _WEIGHTS):
             raise ExportError(self._reads_other(node))
         weighted, special = bool(weights), None if written_class(op) else self._opens(name)
+        if len(rows) > 1 and own and special is None:
+            call = self._given(given.arguments, weigh)
+            step = Step(name, RowsFunction(op, tuple(rows)), weighted, attributes=bool(attributes), given=call)
+            return self._ops.called(step, rows)
         if len(rows) > 1:
             return opened_with(self._ops, self._place(node), name, op, rows, edge_weights=weighted)
         if special is not None:
@@ -164,11 +169,12 @@ class Reader:
     def _given(self, arguments: Mapping[str, Any], weights: set[str]) -> ConvCall:
         """Return how a conv that is read is called."""
         nodes = {name: value for name, value in arguments.items() if list(nodes_in(value))}
-        rows = next(name for name, value in nodes.items() if value in self._rows)
+        rows = [name for name, value in nodes.items() if value in self._rows]
         edges = next((name for name, value in nodes.items() if self._samples.is_edges(value)), "edge_index")
         attributes = next((name for name, value in nodes.items() if self._samples.is_attributes(value)), None)
         constants = {name: value for name, value in arguments.items() if name not in nodes}
-        return ConvCall(rows, edges, next(iter(weights), None), attributes, constants)
+        several = tuple(rows) if len(rows) > 1 else ()
+        return ConvCall(rows[0], edges, next(iter(weights), None), attributes, constants, parameters=several)
 
     def _unpair(self, node: Any, op: Module, arguments: dict[str, Any]) -> None:
         """Have `conv((x, x), ...)` be `conv(x, ...)`.

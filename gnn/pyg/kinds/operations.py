@@ -128,7 +128,7 @@ class KindsOperations(Operations):
                 expected, got = self._kinds.names[kind], self._kinds.names[self.kind[rows]]
                 refuse(f"{where}: {self._kinds.named(of.relation)} has {expected!r} as its {what}, got rows of {got!r}")
         read = [one for one in (of.source, of.target) if one is not None]
-        name = self._called(of.step, read)
+        name = self.called(of.step, read)
         return self._note(name, of, target)
 
     def _note(self, name: str, made: Made, kind: int) -> str:

@@ -323,7 +323,8 @@ class KindsReader(EncodingReader):
             for what, of in found.items():
                 if (relation := self._samples.relation_of(what, value)) is not None:
                     of[parameter] = relation
-        first = [self._rows[value] for value in others.values() if is_of_hops(op) and value in self._rows]  # GCN2Conv
+        several = is_of_hops(op) or is_run_here(op)  # as GCN2Conv and FAConv
+        first = {one: self._rows[value] for one, value in others.items() if several and value in self._rows}
         if self._is_encoded(node):
             return self._encoded_conv(node, op, ends, found["edges"], one=one)
         known = sum(map(len, found.values())) + len(first) == len(others)
@@ -333,10 +334,13 @@ class KindsReader(EncodingReader):
         self._refuse_several(node, {number for of in found.values() for number in of.values()})
         self._refuse_confused(node, op, found["weights"].keys(), attributed=bool(found["attributes"]))
         relation = next(iter(found["edges"].values()))
-        given = called_with(node, op, found, pair=not one, two_kinds=self._is_bipartite(node, relation, one=one))
+        two_kinds = self._is_bipartite(node, relation, one=one)
+        given = called_with(node, op, found, tuple(first), pair=not one, two_kinds=two_kinds)
         has = bool(found["weights"]), bool(found["attributes"]) and takes_attributes(op)
         step = Step(self._name(node), op, has[0], attributes=has[1], given=given if own else None)
-        return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), first, given.constants)
+        return self._on_relation(
+            node, OnRelation(relation, ends[0], ends[1], step), list(first.values()), given.constants
+        )
 
     def _encoded_conv(self, node: Any, op: Any, ends: list[Any], edges: Mapping[str, int], *, one: bool) -> str:
         """Note a conv on a relation that is handed functions of what its edges have."""

@@ -36,8 +36,10 @@ _MOST_TRIES = 1024
 HOW_TO_WRITE = "docs/guide/own_layers.md says what is read, and how such a layer is written"
 
 
-def opened_own(step: Step, width: int | None) -> list[Step]:
+def opened_own(step: Step, width: int | None, *, begins: bool = True) -> list[Step]:
     """Return the steps of a conv that is read; `width` is that of the rows it reads, where known.
+
+    `begins`: whether nothing before it says how wide its rows are.
 
     Raises: ExportError naming the place of what stops it, and what would work.
     """
@@ -50,7 +52,8 @@ def opened_own(step: Step, width: int | None) -> list[Step]:
             msg = f"{step.name}: the width of the rows that {name} reads is unknown; {HOW_WIDE}"
             raise ExportError(msg + _first(failures))
         attr_width = 0 if given.attributes is None else _attr_width(step, given, width)
-        return steps_of(step.name, read(step, given, ConvWidths(width, attr_width)))
+        value = read(step, given, ConvWidths(width, attr_width))
+        return steps_of(step.name, value, begins=begins)
     except ExportError as error:
         msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
         raise ExportError(msg).of(_about(step)) from error

@@ -7,6 +7,7 @@ from itertools import islice
 
 from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.own.chosen import Chosen
+from freshet.gnn.pyg.own.conv import input_width, opened_own
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.running import ConvWidths, fitting, read
 from freshet.gnn.pyg.refusals import HOW_WIDE
@@ -29,6 +30,9 @@ def opened_function(step: Step, widths: Mapping[str, int | None], *, begins: boo
         if (width := widths.get(name)) is None:
             refuse(f"{step.name}: the width of the rows that it reads is unknown, since no layer says it; {HOW_WIDE}")
         joined.append((name, width))
+    if step.given is not None:
+        called = step._replace(op=function.module, given=step.given._replace(joined=tuple(joined)))
+        return opened_own(called, 0, begins=begins)
     run = step._replace(op=function.module)
     try:
         value = read(run, _call(function, tuple(joined)), ConvWidths(0, 0))
@@ -43,6 +47,9 @@ def function_width(step: Step) -> int | None:
     """Return the one width of rows with which a function of rows runs; None where several will do, or none."""
     function = step.op
     assert isinstance(function, RowsFunction)
+    if step.given is not None:
+        joined = tuple((name, 0) for name in function.of)
+        return input_width(step._replace(op=function.module, given=step.given._replace(joined=joined)))
     call = _call(function, tuple((name, 0) for name in function.of))
     widths = (ConvWidths(width, 0) for width in range(1, _MOST_WIDTHS + 1))
     found = list(islice(fitting(step._replace(op=function.module), call, widths), 2))

@@ -106,12 +106,14 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
     """
     vertices, edges, sources = size
     random = torch.Generator().manual_seed(seed)
+    inputs = dict[str, tuple[torch.Tensor, Value, int]]()
     if given.joined:
-        known = [(name, width or widths.rows) for name, width in given.joined]
-        return {
-            f"rows{i}": (torch.randn(vertices, width, generator=random), Value("rows", width, "vertices", name=name), 0)
-            for i, (name, width) in enumerate(known)
-        }
+        parameters = given.parameters or [f"rows{i}" for i in range(len(given.joined))]
+        for parameter, (name, width) in zip(parameters, given.joined, strict=True):
+            rows = torch.randn(vertices, width or widths.rows, generator=random)
+            inputs[parameter] = (rows, Value("rows", width or widths.rows, "vertices", name=name), 0)
+        if not given.parameters:
+            return inputs
     if widths.target:
         pairs = torch.randperm(sources * vertices, generator=random)[:edges]
         edge_index = torch.stack([pairs // vertices, pairs % vertices])
@@ -123,8 +125,9 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
         pairs = torch.randperm(vertices * (vertices - 1), generator=random)[:edges]
         src, dst = pairs // (vertices - 1), pairs % (vertices - 1)
         edge_index = torch.stack([src, dst + (dst >= src)])
-        rows = torch.randn(vertices, widths.rows, generator=random)
-        inputs = {given.rows: (rows, Value("rows", widths.rows, "vertices"), 0)}
+        if not given.joined:
+            rows = torch.randn(vertices, widths.rows, generator=random)
+            inputs = {given.rows: (rows, Value("rows", widths.rows, "vertices"), 0)}
     inputs[given.edges] = (edge_index, Value("edges", 2, "edges"), 1)
     if given.weights is not None:
         inputs[given.weights] = (torch.rand(edges, generator=random) + 0.5, Value("weight", 1, "edges"), 0)

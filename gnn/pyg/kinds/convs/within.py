@@ -55,9 +55,12 @@ class WithinRelation(Operations):
     def function(self, name: str, module: Module, rows: Sequence[str]) -> str:
         return self._noted.function(name, module, rows)
 
-    def line(self, rows: str, steps: Iterable[Step]) -> str:
-        """Note steps that stand in a line behind these rows; returns the name of what the last one makes."""
-        kept = dict[str, str]()
+    def line(self, rows: str, steps: Iterable[Step], known: Iterable[str] = ()) -> str:
+        """Note steps that stand in a line behind these rows; returns the name of what the last one makes.
+
+        `known` are names of other rows that they read.
+        """
+        kept = {name: name for name in known}
         for step in steps:
             if isinstance(step.op, Keep):
                 kept[step.op.name] = rows
@@ -83,13 +86,26 @@ def relation_within(samples: Samples, kinds: Metadata, node: Any) -> int | None:
     return -1 if relations or len(set(kinds.ends(relation))) > 1 else relation
 
 
-def called_with(node: Any, op: Any, found: Mapping[str, Mapping[str, int]], *, pair: bool, two_kinds: bool) -> ConvCall:
-    """Return how a conv that is run is called; `found` are its parameters of edges, weights and attributes."""
+def called_with(
+    node: Any,
+    op: Any,
+    found: Mapping[str, Mapping[str, int]],
+    first: tuple[str, ...],
+    *,
+    pair: bool,
+    two_kinds: bool,
+) -> ConvCall:
+    """Return how a conv that is run is called; `found` are its parameters of edges, weights and attributes.
+
+    `first`: those of rows of other layers.
+    """
     arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
     edges, weights, attributes = (next(iter(found[what]), None) for what in ("edges", "weights", "attributes"))
     assert edges is not None  # by the caller
     constants = {name: value for name, value in arguments.items() if not list(nodes_in(value))}
-    return ConvCall(next(iter(arguments)), edges, weights, attributes, constants, pair, two_kinds)
+    rows = next(iter(arguments))
+    several = (rows, *first) if first else ()
+    return ConvCall(rows, edges, weights, attributes, constants, pair, two_kinds, parameters=several)
 
 
 def opened_within(
@@ -102,9 +118,9 @@ def opened_within(
 ) -> str | None:
     """Note a conv that is called with rows of one kind as what it does one after the other; returns its rows' name.
 
-    `where`: its place for messages, and its relation. `rows`: those that it reads as x, and for GCN2Conv those of the
-    first layer. `options`: constants that it is called with. None for a conv that is one conv on a relation, and for
-    one that cannot be read so either.
+    `where`: its place for messages, and its relation. `rows`: those that it reads as x, and those of other layers, as
+    the first for GCN2Conv. `options`: constants that it is called with. None for a conv that is one conv on a
+    relation, and for one that cannot be read so either.
 
     Raises: ExportError for an option of a conv of hops that cannot be taken over.
     """
@@ -120,6 +136,10 @@ def opened_within(
     if not is_read_here(step.op):
         return None
     try:
+        if len(rows) > 1 and step.given is not None:
+            joined = tuple((one, _width(ops, one, kinds) or 0) for one in rows)
+            step = step._replace(given=step.given._replace(joined=joined, pair=False))
+            return within.line(rows[0], opened_own(step, 0), rows)
         return within.line(rows[0], opened_own(step, width))
     except ExportError:  # of which the conversion to one conv says more
         return None
