@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-from torch_geometric.nn import MessagePassing, aggr
+from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
@@ -22,6 +22,7 @@ from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError as ExportError
 from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.read_convs import reads_as_it_runs
 from freshet.gnn.rows.layer import Layer
 from freshet.kinds_graph import KindsGraph
 
@@ -163,53 +164,10 @@ def is_read(module: Any) -> bool:
     if classes_of(type(module)):  # a written layer stands in its place
         return False
     return isinstance(module, MessagePassing) and (
-        not home.startswith("torch_geometric.") or class_name(module) in _READ or _is_read_for_options(module)
+        not home.startswith("torch_geometric.") or reads_as_it_runs(class_name(module), module)
     )
 
 
-def _is_read_for_options(module: Any) -> bool:
-    """Return whether a conv of PyG's has options that its layer does not have."""
-    name = class_name(module).removeprefix("torch_geometric.nn.")
-    if name in _SUMS:
-        return type(module.aggr_module) is not aggr.SumAggregation
-    if name == "GMMConv" and module.separate_gaussians:
-        return True
-    if name == "GENConv" and hasattr(module, "msg_norm"):
-        return True
-    part: Any = getattr(module, "aggr_module", None)
-    has_softmax = name == "GENConv" and type(part) is aggr.SoftmaxAggregation and part.channels == 1
-    return name in _AGGREGATING and not has_softmax and is_opened(part)
-
-
-def is_opened(aggregation: Any) -> bool:
-    """Return whether an aggregation is read as it runs: a softmax, a power mean, and several of which some are."""
-    kind = type(aggregation)
-    if kind is aggr.MultiAggregation:
-        parts = [type(one) for one in aggregation.aggrs]
-        known = set(parts) <= {*_OPENED, *_KEPT} and all(parts.count(one) < 2 for one in _FUSED)
-        return known and (aggregation.mode in _MIXED or (aggregation.mode == "cat" and not set(parts) <= {*_KEPT}))
-    return kind in _OPENED
-
-
-_KEPT = (
-    *(aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation),
-    *(aggr.StdAggregation, aggr.VarAggregation),
-)
-_FUSED = (aggr.MeanAggregation, aggr.StdAggregation, aggr.VarAggregation)  # of which PyG itself makes two wrong
-_OPENED = (aggr.SoftmaxAggregation, aggr.PowerMeanAggregation)
-_MIXED = ("sum", "mean", "max", "min", "proj")
-_SUMS = ("GINEConv", "ResGatedGraphConv")
-_AGGREGATING = (
-    *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
-    *("SimpleConv", "LEConv"),
-)
-_READ = {
-    f"torch_geometric.nn.{name}"
-    for name in (
-        *("FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
-        *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
-    )
-}
 WIDTHS_OF_EDGES = ("edge_dim", "edge_channels", "edge_in_channels", "in_edge_channels")
 ATTRIBUTE_NAMES = ("edge_attr", "edge_attrs", "edge_features", "edge_feats", "edge_feat")
 

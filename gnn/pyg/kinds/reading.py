@@ -28,6 +28,7 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     may_read_numbers,
     reads_all_numbers,
     reads_attributes_of_types,
+    refuse_types,
     typed_conv,
 )
 from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, opened_within, relation_within
@@ -310,14 +311,7 @@ class KindsReader(EncodingReader):
 
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
         place = self._place(node)
-        if any(map(self._samples.is_types, others.values())):
-            msg = (
-                f"{place}: {class_name(op)} reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv "
-            )
-            raise ExportError(msg + "(with edge_dim beside attributes), or a HeteroConv of a conv for each type")
-        if self._typed:
-            kind = type(op).__name__
-            refuse(f"{place}: {kind} reads edges of all types alike, which is not supported beside types yet")
+        refuse_types(place, op, reads=any(map(self._samples.is_types, others.values())), beside=self._typed)
         found = {what: {} for what in ("edges", "weights", "attributes")}  # type: dict[str, dict[str, int]]
         for parameter, value in others.items():
             for what, of in found.items():

@@ -28,8 +28,9 @@ from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
+from freshet.gnn.pyg.read_convs import is_opened
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers, new_numbers
-from freshet.gnn.pyg.steps import ConvCall, Step, is_opened
+from freshet.gnn.pyg.steps import ConvCall, Step
 
 _SIZES = ((131, 521, 173), (137, 541, 179), (139, 547, 181), (149, 557, 191), (151, 563, 193), (157, 569, 197))
 """Numbers of vertices, edges and sources of another kind: primes, so that no width of a layer is likely to be one."""

@@ -46,6 +46,19 @@ def is_across(module: Any) -> bool:
     return getattr(module, "attention_mechanism", None) == "across-relation"
 
 
+def refuse_types(place: str, op: Any, *, reads: bool, beside: bool) -> None:
+    """Refuse another conv that reads types of edges, and one `beside` convs that do.
+
+    Raises: ExportError
+    """
+    if reads:
+        msg = f"{place}: {class_name(op)} reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv "
+        raise ExportError(msg + "(with edge_dim beside attributes), or a HeteroConv of a conv for each type")
+    if beside:
+        kind = type(op).__name__
+        refuse(f"{place}: {kind} reads edges of all types alike, which is not supported beside types yet")
+
+
 def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, kinds: Metadata) -> str:
     """Note a conv that reads the type of each edge as convs of relations, and their sum; returns its rows' name.
 

@@ -1,0 +1,51 @@
+"""Convs of PyG's that are read as they run, since they, or some of their options, have no layer here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_geometric.nn import aggr
+
+
+def reads_as_it_runs(full_name: str, module: Any) -> bool:
+    """Return whether a conv of PyG's has no layer here, or options that its layer does not have."""
+    name = full_name.removeprefix("torch_geometric.nn.")
+    if name in _WITHOUT_LAYER:
+        return True
+    if name in _SUMS:
+        return type(module.aggr_module) is not aggr.SumAggregation
+    if name == "GMMConv" and module.separate_gaussians:
+        return True
+    if name == "GENConv" and hasattr(module, "msg_norm"):
+        return True
+    part: Any = getattr(module, "aggr_module", None)
+    has_softmax = name == "GENConv" and type(part) is aggr.SoftmaxAggregation and part.channels == 1
+    return name in _AGGREGATING and not has_softmax and is_opened(part)
+
+
+def is_opened(aggregation: Any) -> bool:
+    """Return whether an aggregation is read as it runs: a softmax, a power mean, and several of which some are."""
+    kind = type(aggregation)
+    if kind is aggr.MultiAggregation:
+        parts = [type(one) for one in aggregation.aggrs]
+        known = set(parts) <= {*_OPENED, *_KEPT} and all(parts.count(one) < 2 for one in _FUSED)
+        return known and (aggregation.mode in _MIXED or (aggregation.mode == "cat" and not set(parts) <= {*_KEPT}))
+    return kind in _OPENED
+
+
+_KEPT = (
+    *(aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation),
+    *(aggr.StdAggregation, aggr.VarAggregation),
+)
+_FUSED = (aggr.MeanAggregation, aggr.StdAggregation, aggr.VarAggregation)  # of which PyG itself makes two wrong
+_OPENED = (aggr.SoftmaxAggregation, aggr.PowerMeanAggregation)
+_MIXED = ("sum", "mean", "max", "min", "proj")
+_SUMS = ("GINEConv", "ResGatedGraphConv")
+_AGGREGATING = (
+    *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
+    *("SimpleConv", "LEConv"),
+)
+_WITHOUT_LAYER = (
+    *("FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
+    *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
+)
