@@ -87,6 +87,8 @@ _ACTIVATIONS: tuple[dict[str, Any], ...] = (
     {"type": "log_sigmoid"},
     {"type": "sqrt"},
     {"type": "power"},
+    {"type": "sin"},
+    {"type": "cos"},
     {"type": "scale", "factor": 0.5},
     {"type": "normalize"},
     {"type": "softmax"},

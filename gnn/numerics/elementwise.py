@@ -124,6 +124,20 @@ def square_root(x: np.ndarray) -> None:
 
 
 @kernel
+def sine(x: np.ndarray) -> None:
+    """Apply the sine to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(np.sin(np.float64(x[i])))
+
+
+@kernel
+def cosine(x: np.ndarray) -> None:
+    """Apply the cosine to a flat array."""
+    for i in range(x.size):
+        x[i] = np.float32(np.cos(np.float64(x[i])))
+
+
+@kernel
 def power(x: np.ndarray, exponent: float) -> None:
     """Apply v^exponent to a flat array; of -0.5 the inverse of the square root, as torch does."""
     for i in range(x.size):

@@ -85,6 +85,18 @@ class SquareRoot(Layer):
     type: Literal["sqrt"] = "sqrt"
 
 
+class Sine(Layer):
+    """sin(x)."""
+
+    type: Literal["sin"] = "sin"
+
+
+class Cosine(Layer):
+    """cos(x)."""
+
+    type: Literal["cos"] = "cos"
+
+
 class Power(Layer):
     """x^exponent: NaN below 0 where the exponent is no whole number.
 
@@ -164,6 +176,8 @@ AnyFunction = (
     | Exponential
     | Logarithm
     | SquareRoot
+    | Sine
+    | Cosine
     | Power
     | DegreePower
     | Scale

@@ -11,7 +11,7 @@ import numpy as np
 
 from freshet.gnn.rows import full_pass
 from freshet.gnn.rows.dense import Gelu
-from freshet.gnn.rows.functions import Affine, LogSoftmax, Normalize, Scale, Softmax
+from freshet.gnn.rows.functions import Affine, Cosine, LogSoftmax, Normalize, Scale, Sine, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import FrozenNorm, LayerNorm, RMSNorm
 
@@ -84,6 +84,11 @@ def _softmax(layer: Softmax, weights: Weights, rows: Array, scale: Array, made: 
     return made + np.maximum(above, below) / step
 
 
+def _wave(layer: Layer, weights: Weights, rows: Array, scale: Array, made: Array, step: float) -> Array:
+    """A value moves by no more than its argument, of which a whole period may be unknown, and by no more than 2."""
+    return np.abs(made) + np.minimum(scale, 2 / step)
+
+
 def _lengthened(rows: Array, scale: Array, size: Array, centred: Array, count: int) -> Array:
     """The scale of centred / size, where size is the root of the mean of `count` squares of `centred`, or about so."""
     made = centred / size
@@ -123,6 +128,8 @@ def _frozen_norm(layer: FrozenNorm, weights: Weights, rows: Array, scale: Array,
 _RULES: dict[type[Layer], Callable[..., Array]] = {
     Affine: _affine,
     Scale: _scale,
+    Sine: _wave,
+    Cosine: _wave,
     Softmax: _softmax,
     LogSoftmax: _log_softmax,
     Normalize: _normalize,

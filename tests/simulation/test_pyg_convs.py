@@ -47,6 +47,7 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Positions(pyg.PointTransformerConv(4, 3, pos_nn=torch.nn.Linear(2, 3)), 4), ""),
     "offsets of positions": (
         lambda: Positions(pyg.PointGNNConv(*(torch.nn.Linear(*of) for of in ((4, 2), (6, 5), (5, 4)))), 4), ""),
+    "times": (lambda: Times(pyg.TransformerConv(IN, 3, edge_dim=EDGE_WIDTH + 3), EDGE_WIDTH), "attr"),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 
@@ -87,6 +88,18 @@ class Positions(torch.nn.Module):
         return self.conv(self.lin(x[:, 2:]), x[:, :2], edge_index)
 
 
+class Times(torch.nn.Module):
+    """A conv that reads the time of an edge, the first of its attributes, as waves beside the others."""
+
+    def __init__(self, conv: Any, width: int) -> None:
+        super().__init__()
+        self.conv, self.lin, self.width = conv, torch.nn.Linear(1, 4), width
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        times, others = edge_attr.split([1, self.width - 1], dim=1)
+        return self.conv(x.sin(), edge_index, torch.cat([self.lin(times).cos(), others], -1))
+
+
 class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
     """Messages divided by the numbers of edges of both ends, 0 where there are none."""
 
@@ -117,7 +130,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     make, reads = CONVS[name]
     module = make().eval()
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
-    called = module if isinstance(module, Scored | First | Positions) else called
+    called = module if isinstance(module, Scored | First | Positions | Times) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     called.double()
 

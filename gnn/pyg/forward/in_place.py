@@ -28,7 +28,21 @@ _FRESH = {
     *("sigmoid", "logsigmoid", "log_sigmoid", "silu", "swish", "softmax", "log_softmax", "clamp", "clip"),
     *("clamp_min", "clamp_max", "normalize", "layer_norm", "rms_norm", "linear", "matmul", "mm", "neg", "clone"),
     *("add", "sub", "mul", "div", "truediv", "divide", "true_divide", "multiply", "subtract", "pow", "square", "abs"),
-    *("exp", "log", "sqrt", "cat", "concat", "concatenate", "hstack", "column_stack", "stack", "maximum", "minimum"),
+    *(
+        "exp",
+        "log",
+        "sqrt",
+        "sin",
+        "cos",
+        "cat",
+        "concat",
+        "concatenate",
+        "hstack",
+        "column_stack",
+        "stack",
+        "maximum",
+        "minimum",
+    ),
     *("max", "min", "sum", "mean", "prod", "amax", "amin", "size", "dim", "numel", "zeros_like", "ones_like"),
 }
 _FRESH_ATTRIBUTES = {"shape", "device", "dtype", "ndim", "is_cuda", "layout"}

@@ -12,7 +12,7 @@ from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, 
 from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
-from freshet.gnn.rows.functions import Celu, Clamp, LogSigmoid, Mish, Softplus
+from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
 from freshet.gnn.rows.layer import Layer
 
 _SELU = (1.6732632423543772, 1.0507009873554805)
@@ -169,7 +169,7 @@ def _argument(call: Operation, place: int, name: str, fallback: Any) -> Any:
 def _cast(rec: Recorder, call: Operation) -> NotedValue:
     _, noted = tracked(rec, call)
     kind = call.result.dtype
-    allowed = (torch.int64, torch.int32) if noted.value.is_index else (torch.float32,)
+    allowed = (torch.int64, torch.int32) if noted.value.is_index else (torch.float32, torch.float64)
     if kind not in allowed:
         call.refuse(f"it makes {kind} of rows, and Freshet computes in torch.float32")
     return noted
@@ -372,14 +372,11 @@ NOTES: dict[str, Note] = {
     "rsqrt": _one_over("sqrt"),
     "pow": _power,
     "neg": lambda rec, call: _binary("mul")(rec, call._replace(args=(call.args[0], -1.0))),
-    "relu": _layer(lambda: Relu()),
+    **{name: _layer(kind) for name, kind in (("relu", Relu), ("sigmoid", Sigmoid), ("tanh", Tanh), ("silu", Silu))},
+    **{name: _layer(kind) for name, kind in (("mish", Mish), ("sin", Sine), ("cos", Cosine))},
     "leaky_relu": _layer(lambda negative_slope=0.01: LeakyRelu(slope=negative_slope)),
     "elu": _layer(_elu),
     "gelu": _layer(lambda approximate="none": Gelu(approximate=approximate)),
-    "sigmoid": _layer(lambda: Sigmoid()),
-    "tanh": _layer(lambda: Tanh()),
-    "silu": _layer(lambda: Silu()),
-    "mish": _layer(lambda: Mish()),
     "softplus": _layer(lambda beta=1.0, threshold=20.0: Softplus(beta=beta, threshold=threshold)),
     "log_sigmoid_forward": _layer(lambda: LogSigmoid()),
     "hardtanh": _layer(lambda min_val=-1.0, max_val=1.0: _clamp(min_val, max_val)),

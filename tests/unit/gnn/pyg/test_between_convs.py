@@ -82,6 +82,8 @@ def residual_of_heads(s: Any, x: Any, e: Any) -> Any:
 
 
 TAKEN: dict[str, tuple[Function, dict[str, Callable[[], Any]]]] = {
+    "casts": (lambda s, x, e: (s.first(x, e).double() * 3).tanh().float(), {}),
+    "waves": (lambda s, x, e: torch.cat([torch.sin(h := s.first(x, e)), h.cos()], -1), {}),
     "chunk": (rows_of(halves), {}),
     "split": (rows_of(lambda s, h: torch.cat(h.split([2, 4], -1)[::-1], -1)), {}),
     "mean of heads": (lambda s, x, e: s.first(x, e).view(-1, 2, 3).mean(1), {}),

@@ -24,6 +24,8 @@ PARTIAL: list[dict[str, Any]] = [
     {"type": "exp"},
     {"type": "log"},
     {"type": "sqrt"},
+    {"type": "sin"},
+    {"type": "cos"},
     {"type": "power", "exponent": 3.0},
     {"type": "power", "exponent": -0.5},
     {"type": "degree_power", "exponent": -0.5},
@@ -69,7 +71,7 @@ def applied(layer: Layer, weights: dict[str, np.ndarray], rows: np.ndarray) -> n
 def test_all_are_there() -> None:
     assert {spec["type"] for spec in SPECS} == {
         *("clamp", "softplus", "celu", "mish", "log_sigmoid", "scale", "affine", "softmax", "log_softmax", "normalize"),
-        *("layer_norm", "rms_norm", "frozen_norm", "exp", "log", "sqrt", "power", "degree_power"),
+        *("layer_norm", "rms_norm", "frozen_norm", "exp", "log", "sqrt", "power", "degree_power", "sin", "cos"),
     }
 
 
