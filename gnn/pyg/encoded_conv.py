@@ -38,3 +38,18 @@ class EncodedConv(Module):
         made = {name: encoder(**of_edges) for name, encoder in self.encoders.items()}
         made |= {name: of_edges[what] for name, what in self._handed.items()}
         return self.conv(x, edge_index, **made, **self._constants)
+
+
+class FrontedConv(EncodedConv):
+    """A conv that is handed a function of rows with more dimensions than a row of each vertex, as DNAConv is."""
+
+    def __init__(self, conv: Any, parameter: str, front: Module) -> None:
+        """Take the conv, the parameter that gets the result, and the function of rows0, rows1 and so on."""
+        super().__init__(conv, {}, {}, {})
+        self.front, self._parameter = front, parameter
+
+    def forward(self, **given: Any) -> Any:  # type: ignore[override]
+        """Return the rows that the conv gives."""
+        rows = {name: one for name, one in given.items() if name.startswith("rows")}
+        others = {name: one for name, one in given.items() if name not in rows}
+        return self.conv(**{self._parameter: self.front(**rows)}, **others)

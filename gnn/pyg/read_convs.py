@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor, block_diag, nn
 from torch_geometric.nn import aggr
+from torch_geometric.nn.conv import dna_conv
 
 
 def reads_as_it_runs(full_name: str, module: Any) -> bool:
@@ -46,6 +48,27 @@ _AGGREGATING = (
     *("SimpleConv", "LEConv"),
 )
 _WITHOUT_LAYER = (
-    *("FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
+    *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
     *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
 )
+
+
+class _OneMatrix(nn.Module):
+    """A linear layer of DNAConv's as a product with one matrix, in which the groups are blocks."""
+
+    def __init__(self, of: dna_conv.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(block_diag(*of.weight)), of.bias
+
+    def forward(self, src: Tensor) -> Tensor:
+        made = src @ self.weight
+        return made if self.bias is None else made + self.bias
+
+
+def readable(module: nn.Module) -> nn.Module:
+    """Return a module, of one's own copy, without layers that put the rows of all vertices into one matrix."""
+    for parent in list(module.modules()):
+        for name, part in list(parent.named_children()):
+            if type(part) is dna_conv.Linear:
+                setattr(parent, name, _OneMatrix(part))
+    return module

@@ -44,7 +44,6 @@ _HINTS: dict[str, str] = {
     "SplineConv": _ATTRIBUTED.format("EdgeConv"),
     "MFConv": "is not supported: it has weights for each degree. Nearest: PNAConv, which reads degrees by its scalers",
     "FusedGATConv": "is not supported. Nearest: GATConv",
-    "DNAConv": "is not supported: it attends to earlier layers. Nearest: jumping knowledge by 'max' or 'cat'",
     "GPSConv": _ALL_PAIRS,
     "SGFormer": _ALL_PAIRS,
     "Polynormer": _ALL_PAIRS,

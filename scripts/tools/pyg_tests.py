@@ -25,7 +25,7 @@ from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.gnn.pyg.running import clone_of
 
 _BETWEEN = ("a", "to", "b")
-_EDGES = ("edge_weight", "edge_attr", "edge_type")
+_EDGES = ("edge_weight", "edge_attr", "edge_type", "pos_edge_index", "neg_edge_index", "pos")
 _MOST = 12
 
 
@@ -39,14 +39,18 @@ class Noted(NamedTuple):
 
 
 class _On(nn.Module):
-    """A conv that is called as a test calls it, with constants among its arguments; `two`: with first rows, too."""
+    """A conv that is called as a test calls it, with constants among its arguments; `two`: with first rows, too.
 
-    def __init__(self, conv: nn.Module, more: dict[str, Any], *, two: bool) -> None:
+    shape: that of the row of a vertex, where it has several dimensions.
+    """
+
+    def __init__(self, conv: nn.Module, more: dict[str, Any], *, two: bool, shape: Any) -> None:
         super().__init__()
-        self.conv, self.more, self.two = conv, more, two
+        self.conv, self.more, self.two, self.shape = conv, more, two, shape
 
     def called(self, x: Any, *edges: Any, **options: Any) -> Any:
         """Return what the conv gives."""
+        x = x if self.shape is None else x.view(-1, *self.shape)
         return self.conv(x, *([x] if self.two else []), *edges, **options, **self.more)
 
 
@@ -75,6 +79,16 @@ class _TypedAttributed(_On):
         return self.called(x, edge_index, edge_type=edge_type, edge_attr=edge_attr)
 
 
+class _Signed(_On):
+    def forward(self, x: Any, pos_edge_index: Any, neg_edge_index: Any) -> Any:
+        return self.conv(x, pos_edge_index, neg_edge_index)
+
+
+class _WithPositions(_On):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x[:, 3:], x[:, :3], edge_index)
+
+
 class _Related(nn.Module):
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -100,6 +114,8 @@ _PLAIN: dict[tuple[str, ...], Any] = {
     ("edge_attr",): _Attributed,
     ("edge_type",): _Typed,
     ("edge_attr", "edge_type"): _TypedAttributed,
+    ("pos_edge_index", "neg_edge_index"): _Signed,
+    ("pos",): _WithPositions,
 }
 _RELATED: dict[tuple[str, ...], Any] = {
     (): _Related,
@@ -223,11 +239,16 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
         }
     else:
         more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}
-        if set(given) - {"x"} and any(name.startswith(("pos", "hyper", "neg", "node", "normal")) for name in given):
+        if set(given) - {"x"} and any(name.startswith(("hyper", "node", "normal")) for name in given):
             return f"it reads {', '.join(given)}"
-        module = _PLAIN[edges](conv, more, two="x_0" in given)
+        module = _PLAIN[edges](
+            conv,
+            more,
+            two="x_0" in given,
+            shape=getattr(rows, "shape", [])[1:] if getattr(rows, "ndim", 0) == 3 else None,
+        )
         is_of_floats = isinstance(rows, torch.Tensor) and rows.is_floating_point()
-        options = {"features": int(rows.shape[-1])} if is_of_floats and rows is not None else {}
+        options = {"features": int(rows[0].numel()) + 3 * ("pos" in edges)} if is_of_floats and rows is not None else {}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

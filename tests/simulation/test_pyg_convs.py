@@ -48,6 +48,7 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "offsets of positions": (
         lambda: Positions(pyg.PointGNNConv(*(torch.nn.Linear(*of) for of in ((4, 2), (6, 5), (5, 4)))), 4), ""),
     "times": (lambda: Times(pyg.TransformerConv(IN, 3, edge_dim=EDGE_WIDTH + 3), EDGE_WIDTH), "attr"),
+    "earlier layers": (lambda: Earlier(IN), ""),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 
@@ -100,6 +101,18 @@ class Times(torch.nn.Module):
         return self.conv(x.sin(), edge_index, torch.cat([self.lin(times).cos(), others], -1))
 
 
+class Earlier(torch.nn.Module):
+    """A conv that attends to the rows of two layers before it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.lin, self.conv = torch.nn.Linear(width, 4), pyg.DNAConv(4, 2, 2)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        x = self.lin(x)
+        return self.conv(torch.stack([x.relu(), x], dim=1), edge_index)
+
+
 class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
     """Messages divided by the numbers of edges of both ends, 0 where there are none."""
 
@@ -130,7 +143,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     make, reads = CONVS[name]
     module = make().eval()
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
-    called = module if isinstance(module, Scored | First | Positions | Times) else called
+    called = module if isinstance(module, Scored | First | Positions | Times | Earlier) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     called.double()
 

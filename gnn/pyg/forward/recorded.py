@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
+from freshet.gnn.pyg.encoded_conv import FrontedConv
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.again import Made, TracedFunction, traced_again
 from freshet.gnn.pyg.forward.asked import Asked
+from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.reading import Reader
 from freshet.gnn.pyg.norms import reads_whole_graph
-from freshet.gnn.pyg.steps import class_name, written_class
+from freshet.gnn.pyg.steps import ConvCall, RowsFunction, Step, class_name, is_read, written_class
 
 _ADDS = ("add", "iadd", "stack", "cat", "maximum", "minimum")
 _REDUCES = ("sum", "mean", "max", "min", "prod", "amax", "amin")
@@ -37,6 +40,10 @@ class RecordingReader(Reader):
             if not self._adds_convs(node) and self._is_function(node, node.all_input_nodes):
                 self._waiting[node] = None
                 return
+            if self._fronts(node):
+                self._rows[node] = self._fronted(node)
+                self._of_convs.add(node)
+                return
             self._settle_read(node)
         super()._read(node)
         if self._recorded and node in self._rows:
@@ -50,6 +57,44 @@ class RecordingReader(Reader):
         if label == "stack" and not all(label_of(user) in _REDUCES for user in node.users):
             return False
         return label in _ADDS and len(read) > 0 and all(one in self._of_convs for one in read)
+
+    def _fronts(self, node: Any) -> bool:
+        """Return whether a conv reads rows of several dimensions: its vertices are the first of them (node_dim=0)."""
+        if (
+            node.op != "call_module"
+            or type(self._ops) is not Operations
+            or not any(one in self._waiting for one in node.all_input_nodes)
+        ):
+            return False
+        op = self._root.get_submodule(node.target)
+        return isinstance(op, MessagePassing) and op.node_dim == 0 and is_read(op)
+
+    def _fronted(self, node: Any) -> str:
+        """Note a conv together with the function of rows in front of it.
+
+        Raises: ExportError where it is called with more than that function, edges and what these have.
+        """
+        op, names = self._called(node), list[str]()
+        (parameter, x), *rest = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.items()
+        given, constants = dict[str, str](), dict[str, Any]()
+        for name, value in rest:
+            is_constant = not hasattr(value, "all_input_nodes") or value in self._constants
+            what = None if is_constant else self._samples.what_of(value)
+            if what is not None:
+                given[what] = name
+            elif is_constant:
+                constants[name] = self._values(value)
+            else:
+                raise ExportError(self._reads_other(node))
+        function = self._function_of(x, names) if x in self._waiting and "edges" in given else None
+        if function is None or "turned" in node.meta:
+            raise ExportError(self._reads_other(node))
+        parameters = tuple(f"rows{i}" for i in range(len(names)))
+        weights, attributes = given.get("weights"), given.get("attributes")
+        call = ConvCall("rows0", given["edges"], weights, attributes, constants, parameters=parameters)
+        made = RowsFunction(FrontedConv(op, parameter, function), tuple(names))
+        has = weights is not None, attributes is not None
+        return self._ops.called(Step(self._name(node), made, has[0], attributes=has[1], given=call), names)
 
     def _settle_read(self, node: Any) -> None:
         """Have all that an operation reads be rows."""
@@ -72,6 +117,14 @@ class RecordingReader(Reader):
         if node not in self._waiting:
             return
         names = list[str]()
+        function = self._function_of(node, names)
+        if function is None or not names:
+            raise ExportError(self._reads_other(node))
+        self._rows[node] = self._ops.function(self._name(node), function, names)
+        del self._waiting[node]
+
+    def _function_of(self, node: Any, names: list[str]) -> TracedFunction | None:
+        """Return the function that makes a result of rows, of which `names` gets the names; None of other inputs."""
 
         def given(one: Any) -> str | None:
             if (name := self._rows.get(one)) is None:
@@ -80,11 +133,7 @@ class RecordingReader(Reader):
                 names.append(name)
             return f"rows{names.index(name)}"
 
-        function = self._again(node, given)
-        if function is None or not names:
-            raise ExportError(self._reads_other(node))
-        self._rows[node] = self._ops.function(self._name(node), function, names)
-        del self._waiting[node]
+        return self._again(node, given)
 
     def _again(self, node: Any, given: Callable[[Any], str | None]) -> TracedFunction | None:
         """Return the function that makes a result of constants and of what `given` has a parameter for.

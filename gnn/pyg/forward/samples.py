@@ -81,6 +81,12 @@ class Samples:
             return None
         return next((j for j, one in enumerate(self._every[what]) if torch.equal(value.to(one.dtype), one)), None)
 
+    def what_of(self, node: Any) -> str | None:
+        """Return whether a node is the unchanged edges, weights or attributes of a relation; None for others."""
+        return next(
+            (what for what in ("edges", "weights", "attributes") if self.relation_of(what, node) is not None), None
+        )
+
     def is_edges(self, node: Any) -> bool:
         """Return whether a node is the unchanged edges of a relation."""
         return self.relation_of("edges", node) is not None

@@ -97,4 +97,7 @@ def by_vertex(recorder: Recorder, func: Any, name: str, args: Sequence[Any], opt
                 result = func(*args, **options)
                 recorder.note_product(Operation(name, func, args, options, result, place_here()))
             return result
+        if len(read) == 2 and "matmul" in name and min(one.dim() for one in read) > 3:  # as of heads
+            left, right = args[::-1] if name == "__rmatmul__" else args[:2]
+            return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(dim=-2)
     return None

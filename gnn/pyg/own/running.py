@@ -28,7 +28,7 @@ from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
-from freshet.gnn.pyg.read_convs import is_opened
+from freshet.gnn.pyg.read_convs import is_opened, readable
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers, new_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step
 
@@ -231,7 +231,7 @@ def _run(
     """
     size, seed = graph
     inputs, (vertices, edges, sources) = _inputs(given, widths, size, seed), size
-    clone = clone_of(step.op)
+    clone = readable(clone_of(step.op))
     of_edges: dict[Over, int] = {over: edges + adds * vertices for over, (adds, _) in LOOPS.items()}
     sizes: dict[Over, int] = {"vertices": vertices, **of_edges}
     recorder = Recorder(sizes | ({"sources": sources} if widths.target else {}), NOTES)
