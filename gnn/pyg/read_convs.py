@@ -48,7 +48,7 @@ _AGGREGATING = (
     *("SimpleConv", "LEConv"),
 )
 _WITHOUT_LAYER = (
-    *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "PDNConv"),
+    *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "LabelPropagation", "PDNConv"),
     *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
 )
 

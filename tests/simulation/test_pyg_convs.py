@@ -49,6 +49,8 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Positions(pyg.PointGNNConv(*(torch.nn.Linear(*of) for of in ((4, 2), (6, 5), (5, 4)))), 4), ""),
     "times": (lambda: Times(pyg.TransformerConv(IN, 3, edge_dim=EDGE_WIDTH + 3), EDGE_WIDTH), "attr"),
     "earlier layers": (lambda: Earlier(IN), ""),
+    "weights of degrees": (lambda: pyg.MFConv(IN, 3, max_degree=3), ""),
+    "labels": (lambda: pyg.LabelPropagation(2, 0.8), ""),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 

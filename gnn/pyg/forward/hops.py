@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from freshet.gnn.declarations import GCNConv, Laplacian, Linear
+from freshet.gnn.declarations import GCNConv, Laplacian
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
 from freshet.gnn.pyg.forward.line import Operations
-from freshet.gnn.pyg.functions import Made, arithmetic, callable_step
+from freshet.gnn.pyg.forward.opened_conv import OpenedConv
+from freshet.gnn.pyg.functions import callable_step
 from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name, tensors
 from freshet.gnn.rows.functions import Clamp, SquareRoot
-from freshet.gnn.rows.jumps import Operation
-from freshet.gnn.rows.layer import Layer
-
-
-class OpenedConv(NamedTuple):
-    """A conv that is being opened: where its operations are noted, its name in the module, and the module itself.
-
-    weighted: whether the module is called with edge weights. aggr: the name of its aggregator. options: constants that
-    it is called with.
-    """
-
-    ops: Operations
-    name: str
-    module: Any
-    weighted: bool
-    aggr: Any
-    options: Mapping[str, Any] = MappingProxyType({})
-
-    @property
-    def width(self) -> int | None:
-        """The width of the rows that it reads; of a conv that the first rows have sized (-1), its linear layer's."""
-        first = next((one for one in self.module.modules() if "Linear" in type(one).__name__), None)
-        found = self.module.in_channels if self.module.in_channels > 0 else getattr(first, "in_channels", -1)
-        return found if found > 0 else None
-
-    def hop(self, rows: str, number: int, *, channels: int | None = None) -> str:
-        """Note a hop as the module's options have it; returns the name of its rows, as all of these do."""
-        normalize = bool(getattr(self.module, "normalize", True))
-        loops = bool(getattr(self.module, "add_self_loops", False)) and normalize
-        return self.hop_of(rows, number, Hop(normalize, loops, channels, self.aggr))
-
-    def hop_of(self, rows: str, number: int, op: Hop, *, weighted: bool | None = None) -> str:
-        """Note a hop; `weighted`: whether it reads edge weights, if not as the module does."""
-        return self.ops.add(rows, Step(f"{self.name}.hop{number}", op, self.weighted if weighted is None else weighted))
-
-    def layer(self, rows: str, layer: Layer, weights: dict[str, np.ndarray], label: str) -> str:
-        """Note a layer."""
-        return self.ops.add(rows, Step(f"{self.name}.{label}", layer, self.weighted, weights=weights))
-
-    def linear(self, rows: str, weight: np.ndarray, label: str, bias: np.ndarray | None = None) -> str:
-        """Note a linear layer of these weights."""
-        out_channels, in_channels = weight.shape
-        layer = Linear(in_channels=in_channels, out_channels=out_channels, bias=bias is not None)
-        given = {"weight": weight} | ({} if bias is None else {"bias": bias})
-        return self.layer(rows, layer, {name: value.astype(np.float32) for name, value in given.items()}, label)
-
-    def lin(self, rows: str, label: str, module: Any) -> str:
-        """Note a linear layer of the module."""
-        return self.ops.add(rows, Step(f"{self.name}.{label}", module))
-
-    def scaled(self, rows: str, factor: float, label: str) -> str:
-        """Note a product with a constant."""
-        return self._made(rows, arithmetic("mul", factor, rows_first=True), label)
-
-    def shifted(self, rows: str, bias: Any, label: str) -> str:
-        """Note a sum with constants, if there are any."""
-        return rows if bias is None else self._made(rows, arithmetic("add", bias, rows_first=True), label)
-
-    def joined(self, operation: Operation, rows: Sequence[str], label: str) -> str:
-        """Note what makes one row of several."""
-        return self.ops.join(f"{self.name}.{label}", operation, rows)
-
-    def added(self, one: str, other: str, label: str) -> str:
-        """Note the sum of two rows."""
-        return self.joined("sum", [one, other], label)
-
-    def _made(self, rows: str, layers: list[Made], label: str) -> str:
-        for layer, weights in layers:
-            rows = self.layer(rows, layer, weights, label)
-        return rows
-
 
 _OF_DIFFERENCES = ("sum", "mean")
 
@@ -227,6 +157,32 @@ def _eg_conv(conv: OpenedConv, x: str) -> str:
     product = conv.joined("product", [every, conv.linear(x, weight, "comb_lin", bias)], "product")
     out = conv.linear(product, np.kron(np.eye(heads), np.tile(np.eye(channels), several)), "heads")
     return conv.shifted(out, module.bias, "bias")
+
+
+def _mf_conv(conv: OpenedConv, x: str) -> str:
+    """Note W_d sum_u(x_u) + V_d x_v + b_d, of which d is the number of in-edges: of all d, times 1 or 0.
+
+    A column of ones counts in-edges, and 1 - |count - d| is 1 for that d, and below 1 for others.
+    """
+    module = conv.module
+    if conv.aggr != "sum":
+        refuse(f"{conv.name}: MFConv with aggr={module.aggr!r} is not supported; supported: add")
+    step, width = Step(conv.name, module), int(module.in_channels)
+    ones = np.append(np.zeros(width), 1)
+    sums = conv.hop_of(conv.linear(x, np.eye(width + 1)[:, :width], "ones", ones), 1, _plain("sum"), weighted=False)
+    most = conv.layer(conv.linear(sums, ones[None], "count"), Clamp(high=float(module.max_degree)), {}, "most")
+    degrees = len(module.lins_l)
+    off = conv.linear(most, np.ones((degrees, 1)), "off", -np.arange(degrees))
+    off = conv.joined("max", [off, conv.scaled(off, -1.0, "minus")], "distance")
+    is_degree = conv.layer(conv.shifted(conv.scaled(off, -1.0, "near"), 1.0, "is"), Clamp(low=0.0), {}, "is_degree")
+    weights = [tensors(step, left=one, right=other) for one, other in zip(module.lins_l, module.lins_r, strict=True)]
+    of_sums = np.concatenate([np.pad(one["left.weight"], ((0, 0), (0, 1))) for one in weights])
+    biases = np.concatenate([one.get("left.bias", np.zeros(module.out_channels)) for one in weights])
+    own = np.concatenate([one["right.weight"] for one in weights])
+    every = conv.added(conv.linear(sums, of_sums, "lins_l", biases), conv.linear(x, own, "lins_r"), "every")
+    spread = conv.linear(is_degree, np.repeat(np.eye(degrees), module.out_channels, axis=0), "spread")
+    product = conv.joined("product", [every, spread], "product")
+    return conv.linear(product, np.tile(np.eye(module.out_channels), degrees), "sum")
 
 
 def _plain(aggr: str) -> Hop:
@@ -394,5 +350,6 @@ _ONE: dict[str, Callable[[OpenedConv, str], str]] = {
     _PYG + "WLConvContinuous": _wl_conv_continuous,
     _PYG + "ARMAConv": _arma_conv,
     _PYG + "EGConv": _eg_conv,
+    _PYG + "MFConv": _mf_conv,
 }
 _TWO: dict[str, Callable[[OpenedConv, str, str], str]] = {_PYG + "GCN2Conv": _gcn2_conv}

@@ -13,9 +13,10 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
-from freshet.gnn.pyg.forward.hops import OpenedConv, opened_hops
+from freshet.gnn.pyg.forward.hops import opened_hops
 from freshet.gnn.pyg.forward.joins import jumped
 from freshet.gnn.pyg.forward.line import Operations
+from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.functions import callable_step
 from freshet.gnn.pyg.refusals import TYPED, several_rows, why_not_module
