@@ -48,7 +48,7 @@ _HINTS: dict[str, str] = {
     "Polynormer": _ALL_PAIRS,
     "LPFormer": "is not supported: it gives a row per pair of vertices. Nearest: its .gnn",
     "LINKX": "is not supported: its edge_lin has a learned row for each vertex. Nearest: the same in a forward of your "
-    "own, SimpleConv('sum')(self.emb.weight, edge_index) with an nn.Embedding, and ids=[...], the id of each of its rows",
+    "own, SimpleConv('sum')(self.emb.weight, edge_index) with an nn.Embedding, and ids=[...], the id of each row",
     "AttentiveFP": "is not supported: it gives a row per graph, by GRUs. Nearest: GAT with edge_dim",
     "GraphUNet": f"{_PER_GRAPH}. Nearest: GCN with jk='cat'",
     "RENet": "is not supported: its rows have a history. Nearest: times of edges as attributes",
