@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module, ModuleDict
 
 
 class EncodedConv(Module):
-    """A conv that is handed functions of the weights and attributes of its edges."""
+    """A conv that is handed functions of its edges, of their weights and attributes, and of sizes of the graph."""
 
-    def __init__(self, conv: Any, encoders: Mapping[str, Module], handed: Mapping[str, str], constants: Any) -> None:
-        """Take the conv; functions of `edge_weight` and `edge_attr` by parameter; and which of both others get."""
+    def __init__(
+        self,
+        conv: Any,
+        encoders: Mapping[str, Module],
+        handed: Mapping[str, str],
+        constants: Any,
+        edges: Module | None = None,
+    ) -> None:
+        """Take the conv; functions by parameter; which of weights and attributes others get; and what makes its edges.
+
+        A function is given those of `edge_index`, `edge_weight`, `edge_attr`, `vertices` and `edges` that it reads,
+        the last two of which are numbers. Without one the edges are those of the graph.
+        """
         super().__init__()
-        self.conv, self.encoders = conv, ModuleDict(encoders)
+        self.conv, self.encoders, self.edges = conv, ModuleDict(encoders), edges
         self._handed, self._constants = dict(handed), dict(constants)
 
     @property
@@ -32,12 +44,19 @@ class EncodedConv(Module):
         """The width of its rows, as the conv says it."""
         return getattr(self.conv, "in_channels", None)
 
+    @property
+    def hands_attributes(self) -> bool:
+        """True if the conv gets attributes as they are, too."""
+        return "edge_attr" in self._handed.values()
+
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
         """Return the rows that the conv gives."""
-        of_edges = {"edge_weight": edge_weight, "edge_attr": edge_attr}
+        of_edges = {"edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
+        of_edges |= {"vertices": (x if isinstance(x, Tensor) else x[1]).size(0), "edges": edge_index.size(1)}
         made = {name: encoder(**of_edges) for name, encoder in self.encoders.items()}
         made |= {name: of_edges[what] for name, what in self._handed.items()}
-        return self.conv(x, edge_index, **made, **self._constants)
+        edges = edge_index if self.edges is None else self.edges(**of_edges)
+        return self.conv(x, edges, **made, **self._constants)
 
 
 class FrontedConv(EncodedConv):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class TracedFunction(Module):
         self._calls, self.parts = list(calls), ModuleList(parts)
 
     def forward(self, **rows: Any) -> Any:
-        """Return the result of the last operation, given rows0, rows1 and so on, or edge_weight and edge_attr."""
+        """Return the result of the last operation, given rows0, rows1 and so on, or what EncodedConv has."""
         made = list[Any]()
 
         def of(given: Any) -> Any:
@@ -58,7 +59,8 @@ class TracedFunction(Module):
                 elif call.kind == "call_method":
                     made.append(getattr(args[0], call.target)(*args[1:], **options))
                 else:
-                    made.append(call.target(*args, **options))
+                    result = call.target(*args, **options)
+                    made.append(args[0] if call.target is operator.setitem else result)
         return made[-1]
 
 
@@ -84,19 +86,21 @@ def traced_again(nodes: Sequence[Any], root: Module, given: Callable[[Any], Any]
 
 
 class Encoding(NamedTuple):
-    """The arguments of a conv beside rows and edges, of which some are functions of what edges have.
+    """The arguments of a conv beside rows, of which some are functions of edges and what these have.
 
-    reads: `edge_weight`, `edge_attr` or both.
+    edges: the function that makes its edges, where they are not those of the graph. reads: what functions read, and
+    what it is handed.
     """
 
     encoders: dict[str, Module]
     handed: dict[str, str]
     constants: dict[str, Any]
     reads: set[str]
+    edges: Module | None = None
 
     def step(self, name: str, conv: Any, *, pair: bool = False, two_kinds: bool = False) -> Step:
         """Return a conv that is called so; `pair` and `two_kinds` as ConvCall has them."""
         weights, attributes = (one if one in self.reads else None for one in ("edge_weight", "edge_attr"))
         given = ConvCall("x", "edge_index", weights, attributes, pair=pair, two_kinds=two_kinds)
-        op = EncodedConv(conv, self.encoders, self.handed, self.constants)
+        op = EncodedConv(conv, self.encoders, self.handed, self.constants, self.edges)
         return Step(name, op, weights is not None, attributes=attributes is not None, given=given)

@@ -9,7 +9,7 @@ from typing import Any
 from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
-from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.opening import opened
@@ -28,21 +28,27 @@ class EncodingReader(RecordingReader):
     def _read(self, node: Any) -> None:
         if self._recorded and self._encodes(node):
             self._of_edges.add(node)
-        else:
+            if not self._is_function(node, node.all_input_nodes):  # one of sizes alone is of rows as well
+                return
+        try:
             super()._read(node)
+        except ExportError as error:
+            raise error.of(error.about or (RECORDED if self._is_encoded(node) else "")) from error.__cause__
+
+    def _settle(self, node: Any) -> None:
+        if node not in self._of_edges:
+            super()._settle(node)
 
     def _encodes(self, node: Any) -> bool:
-        """Return whether an operation reads weights and attributes of edges, or functions of these, and constants."""
+        """Return whether an operation reads edges, what these have, sizes, functions of these, and constants alone."""
         read = node.all_input_nodes
-        if not any(one in self._of_edges or self._samples.is_of_edges(one) for one in read):
+        known = (self._of_edges, self._samples, self._constants)
+        if not read or not all(any(one in of for of in known) for one in read):
             return False
-        if self._samples.take(node, self._rows, self._constants):
+        if all(one in self._constants for one in read) or self._samples.take(node, self._rows, self._constants):
             return False
         op = self._submodule(node)
-        if op is not None and (any(isinstance(one, MessagePassing) for one in op.modules()) or written_class(op)):
-            return False
-        known = (self._of_edges, self._constants)
-        return all(any(one in of for of in known) or self._samples.is_of_edges(one) for one in read)
+        return op is None or not (any(isinstance(one, MessagePassing) for one in op.modules()) or written_class(op))
 
     def _is_encoded(self, node: Any) -> bool:
         """Return whether an operation reads functions of what edges have."""
@@ -65,31 +71,37 @@ class EncodingReader(RecordingReader):
         if self._samples.is_turned(edges):
             msg = f"{self._place(node)} reads edges the other way round"
             raise ExportError(msg).of(OUT_EDGES)
-        relation = self._samples.relation_of("edges", edges)
-        if x not in self._rows or relation is None:
+        if x not in self._rows:
             raise ExportError(self._reads_other(node))
-        encoding = self._encoding(node, dict(rest), relation)
+        encoding, _ = self._encoding(node, edges, dict(rest))
         return opened(self._ops, name, op, self._rows[x], edge_weights=False, encoding=encoding)
 
-    def _encoding(self, node: Any, given: Mapping[str, Any], relation: int) -> Encoding:
-        """Return all arguments of a conv beside its rows and edges, which are those of a relation.
+    def _encoding(self, node: Any, edges: Any, given: Mapping[str, Any]) -> tuple[Encoding, int]:
+        """Return all arguments of a conv beside its rows, and the relation that its edges are of.
 
-        Raises: ExportError for functions of anything else than what these edges have.
+        Raises: ExportError for functions of anything else than these edges, and what they have.
         """
-        encoding, found = Encoding({}, {}, {}, set()), {relation}
+        reads, relation = dict[str, int](), self._samples.relation_of("edges", edges)
+        made = self._encoder(edges, reads) if edges in self._of_edges else None
+        relation = reads.get("edge_index", next(iter(reads.values()), None)) if relation is None else relation
+        if relation is None:
+            raise ExportError(self._reads_other(node))
+        found, encoding = {relation, *reads.values()}, Encoding({}, {}, {}, set(reads), made)
         for parameter, value in given.items():
+            reads = dict[str, int]()
             if not hasattr(value, "all_input_nodes") or value in self._constants:
                 encoding.constants[parameter] = self._values(value)
             elif value in self._of_edges and parameter != "size":
-                encoding.encoders[parameter] = self._encoder(value, encoding.reads, found)
+                encoding.encoders[parameter] = self._encoder(value, reads)
             elif (what := self._what_of_edges(value)) is not None:
                 encoding.handed[parameter] = what[0]
-                encoding.reads.add(what[0])
-                found.add(what[1])
+                reads |= [what]
             else:
                 raise ExportError(self._reads_other(node))
+            encoding.reads.update(reads)
+            found.update(reads.values())
         self._refuse_several(node, found)
-        return encoding
+        return encoding, relation
 
     def _refuse_several(self, node: Any, relations: Collection[int]) -> None:
         """Refuse edges of one relation with what those of another have; without kinds there is one relation.
@@ -104,17 +116,21 @@ class EncodingReader(RecordingReader):
                 return name, relation
         return None
 
-    def _encoder(self, node: Any, reads: set[str], relations: set[int]) -> Module:
-        """Return the function that makes a result of what edges have.
+    def _encoder(self, node: Any, reads: dict[str, int]) -> Module:
+        """Return the function that makes a result of edges, and of what these have.
 
-        `reads` gets the names of what it reads, `relations` those whose edges have it.
+        `reads` gets the names of what it reads, with the relation whose edges have it.
         """
 
         def given(one: Any) -> str | None:
-            if (what := self._what_of_edges(one)) is None:
+            if (size := self._samples.size_of(one)) is not None:
+                return size
+            relation = self._samples.relation_of("edges", one)
+            what = self._what_of_edges(one) if relation is None else ("edge_index", relation)
+            if what is None:
                 return None
-            reads.add(what[0])
-            relations.add(what[1])
+            if reads.setdefault(*what) != what[1]:
+                self._refuse_several(node, {reads[what[0]], what[1]})
             return what[0]
 
         function = self._again(node, given)

@@ -275,7 +275,9 @@ def _graph(
     root = TracedRoot(module, call)
     if asked.method != "forward":
         root.inner.forward = getattr(root.inner, asked.method)
-    graph, given = Tracer(root.inner, head, how.shapes).graph_of(root, name or type(module).__name__)
+    graph, given = Tracer(root.inner, head, how.shapes, edge_functions=asked.recorded).graph_of(
+        root, name or type(module).__name__
+    )
     root.inner = module
     return graph, given, root
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch.nn import Module
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import RECORDED, ExportError
+from freshet.gnn.pyg.forward.edge_functions import FRESH
 from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 from freshet.gnn.pyg.functions import is_foreign
 from freshet.gnn.pyg.steps import class_name
@@ -44,6 +45,8 @@ _FRESH = {
         "minimum",
     ),
     *("max", "min", "sum", "mean", "prod", "amax", "amin", "size", "dim", "numel", "zeros_like", "ones_like"),
+    *("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "bincount"),
+    *("rsqrt", "reciprocal", "eq", "isinf", "scatter_add", "index_add", "masked_fill", "gather", "index_select"),
 }
 _FRESH_ATTRIBUTES = {"shape", "device", "dtype", "ndim", "is_cuda", "layout"}
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
@@ -57,7 +60,7 @@ _WHY = (
 
 def overwritten(where: str) -> ExportError:
     """Return the error for an operation that overwrites rows that are read later."""
-    return ExportError(f"{where} {_WHY}")
+    return ExportError(f"{where} {_WHY}").of(RECORDED)
 
 
 def refuse_overwritten(graph: Any, root: Module, prefix: str) -> None:
@@ -85,7 +88,7 @@ def _is_assigned(node: Any, written: list[Any], memory: dict[Any, set[Any]], ord
 
     False where others show the same memory.
     """
-    if len(written) != 1 or memory[written[0]] != {written[0]} or written[0].op == "placeholder":
+    if len(written) != 1 or not _is_whole(written[0], memory) or written[0].op == "placeholder":
         return False
     (one,) = written
     if not node.args or node.args[0] is not one:  # one of a list, which it does not return
@@ -97,6 +100,14 @@ def _is_assigned(node: Any, written: list[Any], memory: dict[Any, set[Any]], ord
         user.replace_input_with(one, node)
     memory[node] = {node}
     return True
+
+
+def _is_whole(node: Any, memory: dict[Any, set[Any]]) -> bool:
+    """Return whether a node has memory of its own, all of it, or writes over such memory and gives it."""
+    if memory[node] == {node}:
+        return True
+    first = node.args[0] if node.args else None
+    return writes(node) and first in memory and memory[first] == memory[node] and _is_whole(first, memory)
 
 
 def _written(node: Any, root: Module) -> list[Any]:
@@ -145,7 +156,7 @@ def _is_fresh(node: Any, root: Module) -> bool:
         return not gives_its_input(root.get_submodule(node.target))
     if node.target is getattr:
         return node.args[1] in _FRESH_ATTRIBUTES
-    return label_of(node) in _FRESH
+    return label_of(node) in _FRESH or node.target in FRESH
 
 
 def gives_its_input(module: Module | None) -> bool:

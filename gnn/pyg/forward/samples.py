@@ -109,11 +109,6 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
-    def is_of_edges(self, node: Any) -> bool:
-        """Return whether a node is what edges have, weights or attributes, moved about or not."""
-        value = self._values.get(node)
-        return isinstance(value, torch.Tensor) and value.is_floating_point()
-
     def is_size(self, node: Any) -> bool:
         """Return whether a node is a size of the graph, or several."""
         return isinstance(self._values.get(node), int | tuple)
@@ -121,6 +116,11 @@ class Samples:
     def is_number(self, node: Any) -> bool:
         """Return whether a node is a size of the graph."""
         return isinstance(self._values.get(node), int)
+
+    def size_of(self, node: Any) -> str | None:
+        """Return of what a node is the number, `vertices` or `edges`; None for anything else."""
+        value = self._values.get(node)
+        return {_VERTICES: "vertices", _EDGES: "edges"}.get(value) if type(value) is int else None
 
     def described(self, nodes: list[Any]) -> str:
         """Say what nodes that a module is called with are, and what it could be called with."""

@@ -8,7 +8,7 @@ import operator
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch_geometric.data import storage
 from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.edge_functions import as_operations
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
 from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
@@ -40,6 +41,13 @@ class RowsProxy(torch.fx.Proxy):
     __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
     __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
     __ipow__, __ifloordiv__, __imod__ = map(_in_place, (operator.ipow, operator.ifloordiv, operator.imod))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Note that numbers are written over; refused where functions of edges are looked into."""
+        if not self.tracer.has_edge_functions:
+            msg = f"'{type(self).__name__}' object does not support item assignment"
+            raise TypeError(msg)
+        self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what puts other values in the place of a tensor's, which torch.fx would not see."""
@@ -156,10 +164,20 @@ class Tracer(torch.fx.Tracer):
     """Traces one module, and takes layers as they are, the one called `head` among them."""
 
     def __init__(
-        self, module: Module | None, head: str | None = None, shapes: Shapes = STANDARD, names: ModuleInputs = _NAMES
+        self,
+        module: Module | None,
+        head: str | None = None,
+        shapes: Shapes = STANDARD,
+        names: ModuleInputs = _NAMES,
+        *,
+        edge_functions: bool = False,
     ) -> None:
-        """Set the module to trace, None for a function; and the shapes and names of its inputs."""
+        """Set the module to trace, None for a function; and the shapes and names of its inputs.
+
+        `edge_functions`: whether PyG's functions of edges are operations, too.
+        """
         super().__init__()
+        self.has_edge_functions = edge_functions
         self._module, self._head, self._shapes, self._names = module, head, shapes, names
         self.given: ModuleInputs
 
@@ -174,7 +192,7 @@ class Tracer(torch.fx.Tracer):
         Raises: ExportError naming what cannot be traced, and where.
         """
         try:
-            with rows_as_tensors():
+            with rows_as_tensors(), as_operations() if self.has_edge_functions else nullcontext():
                 graph, self.given = traced(self._module, lambda: (self.trace(root), self.given))
         except ExportError:
             raise

@@ -320,7 +320,7 @@ class KindsReader(EncodingReader):
         several = is_of_hops(op) or is_run_here(op)  # as GCN2Conv and FAConv
         first = {one: self._rows[value] for one, value in others.items() if several and value in self._rows}
         if self._is_encoded(node):
-            return self._encoded_conv(node, op, ends, found["edges"], one=one)
+            return self._encoded_conv(node, op, ends, one=one)
         known = sum(map(len, found.values())) + len(first) == len(others)
         own = is_run_here(op)
         if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
@@ -336,14 +336,14 @@ class KindsReader(EncodingReader):
             node, OnRelation(relation, ends[0], ends[1], step), list(first.values()), given.constants
         )
 
-    def _encoded_conv(self, node: Any, op: Any, ends: list[Any], edges: Mapping[str, int], *, one: bool) -> str:
-        """Note a conv on a relation that is handed functions of what its edges have."""
+    def _encoded_conv(self, node: Any, op: Any, ends: list[Any], *, one: bool) -> str:
+        """Note a conv on a relation that is handed functions of its edges and what they have."""
         arguments = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments
-        if list(edges) != list(arguments)[1:2] or written_class(op) is not None:
+        _, (_, edges), *rest = arguments.items()
+        if written_class(op) is not None:
             raise ExportError(self._reads_other(node))
-        (relation,) = edges.values()
+        encoding, relation = self._encoding(node, edges, dict(rest))
         two_kinds = self._is_bipartite(node, relation, one=one)
-        encoding = self._encoding(node, dict(list(arguments.items())[2:]), relation)
         step = encoding.step(self._name(node), op, pair=not one, two_kinds=two_kinds)
         return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), [], {})
 

@@ -43,14 +43,14 @@ _REFUSED = {
 class KindsTracer(Tracer):
     """Traces one module whose inputs come by kind and relation."""
 
-    def __init__(self, module: Module, kinds: Metadata, *, typed: bool) -> None:
+    def __init__(self, module: Module, kinds: Metadata, *, typed: bool, edge_functions: bool) -> None:
         """Set the module to trace; `typed`: whether it is called with types of edges."""
         rows, relations = range(len(kinds.names)), range(1 if typed else len(kinds.relations))
         weights, attributes = ([f"{name}_{j}" for j in relations] for name in ("edge_weight", "edge_attr"))
         edges, ids = [f"edge_index_{j}" for j in relations], [f"node_id_{i}" for i in rows]
         types = "edge_type" if typed else None
-        super().__init__(module, names=ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids))
-
+        names = ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids)
+        super().__init__(module, names=names, edge_functions=edge_functions)
         self._has_mirrors = not typed and len(kinds.names) == 1 and any(one is not None for one in kinds.mirrors)
 
     @property
@@ -99,13 +99,16 @@ class KindsTracer(Tracer):
         return f"{name or type(m).__name__}{f' ({line})' if line else ''}"
 
 
-def graph_of(module: Module, name: str, call: ModuleCall, kinds: Metadata) -> tuple[Any, Module, ModuleInputs]:
-    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes.
+def graph_of(
+    module: Module, name: str, call: ModuleCall, kinds: Metadata, *, edge_functions: bool
+) -> tuple[Any, Module, ModuleInputs]:
+    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes; `edge_functions` as Tracer has it.
 
     Raises: ExportError naming what cannot be traced, and where.
     """
     root = TracedRoot(module, lambda inner, given: call(inner, kinds, given))
-    graph, given = KindsTracer(root.inner, kinds, typed=call.types is not None).graph_of(root, name)
+    tracer = KindsTracer(root.inner, kinds, typed=call.types is not None, edge_functions=edge_functions)
+    graph, given = tracer.graph_of(root, name)
     root.inner = module
     return graph, root, given
 
@@ -121,7 +124,7 @@ def with_all_attributes(module: Module, name: str, call: ModuleCall, kinds: Meta
     if not any(has_attributes(one) for one in module.modules() if isinstance(one, MessagePassing)):
         return every
     try:
-        graph, root, given = graph_of(module, name, every, kinds)
+        graph, root, given = graph_of(module, name, every, kinds, edge_functions=True)
     except ExportError:
         return call
     convs = (one for one in graph.nodes if one.op == "call_module")

@@ -182,7 +182,8 @@ def _attr_widths(step: Step) -> list[int]:
     conv: Any = step.op
     if step.edge_width:
         return [step.edge_width]
-    kept = [edge_width_of(conv), *(getattr(conv, name, None) for name in WIDTHS_OF_EDGES)]
+    reads = conv.conv if isinstance(conv, EncodedConv) and conv.hands_attributes else conv
+    kept = [edge_width_of(reads), *(getattr(reads, name, None) for name in WIDTHS_OF_EDGES)]
     said = [one for one in dict.fromkeys(kept) if isinstance(one, int) and one > 0]
     return said or list(dict.fromkeys([1, *_widths(step)]))
 

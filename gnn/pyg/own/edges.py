@@ -11,7 +11,7 @@ import torch
 
 from freshet.gnn.declarations import PRelu
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
-from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant
+from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import LayerNorm
@@ -77,6 +77,16 @@ def _out_degree(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int)
     if not counts or rec.find(index).value.over != "edges":  # type: ignore[union-attr]
         return None
     return NotedValue(Value("out_degree", 1, "vertices", place=call.place), axis)
+
+
+def _bincount(rec: Recorder, call: Operation) -> NotedValue:
+    given = dict(zip(("input", "weights", "minlength"), call.args, strict=False)) | dict(call.options)
+    index, weights = given["input"], given.get("weights")
+    if given.get("minlength") != rec.sizes["vertices"]:
+        call.refuse("bincount without a number of vertices counts none behind the last one. Nearest: minlength=len(x)")
+    if weights is not None and call.result.dtype != torch.float32:
+        call.refuse(f"bincount gives {call.result.dtype}. Nearest: scatter of torch_geometric.utils")
+    return aggregated(rec, call, torch.ones(len(index)) if weights is None else weights, index, 0, "sum")
 
 
 def _index_select(rec: Recorder, call: Operation) -> NotedValue:
@@ -155,9 +165,10 @@ def scatter(rec: Recorder, call: Operation) -> NotedValue:
 
 def _infinite(rec: Recorder, call: Operation) -> NotedValue:
     noted = rec.find(call.args[0])
-    if noted is None or (call.name != "isinf" and call.args[1] != float("inf")):
+    bound = float("inf") if call.name == "isinf" else call.args[1]
+    if noted is None or isinstance(bound, torch.Tensor) or bound not in (0, float("inf")):
         call.refuse("it compares rows, and Freshet has no branches on them")
-    return noted.then("infinite", call.place)
+    return noted.then("infinite" if bound else "zero", call.place)
 
 
 def _masked(rec: Recorder, call: Operation) -> NotedValue:
@@ -166,15 +177,28 @@ def _masked(rec: Recorder, call: Operation) -> NotedValue:
     fill = call.args[2]
     if call.options.get("accumulate") or (len(call.args) > 3 and call.args[3]):
         call.refuse("it adds to those rows that a mask picks, and Freshet has no branches on rows")
-    if noted is None or mask is None or mask.value.op != "infinite" or mask.value.of[0] is not noted.value or fill != 0:
+    if noted is None or mask is None or fill != 0 or not _is_of_infinity(noted.value, mask.value):
         call.refuse("it changes those rows that a mask picks, and Freshet has no branches on rows")
     return noted.then("finite", call.place)
+
+
+def _is_of_infinity(value: Value, mask: Value) -> bool:
+    """Return whether a mask picks where a value is infinite, by that or by a divisor or base that is 0 there."""
+    if mask.op == "infinite":
+        return difference(mask.of[0], value) is None
+    base = None
+    if value.op == "power" and value.arrays["exponent"][0] < 0:
+        base = value.of[0]
+    elif value.op == "div" and value.of[0].op == "constant":
+        base = value.of[1]
+    return mask.op == "zero" and base is not None and difference(mask.of[0], base) is None
 
 
 EDGE_NOTES: dict[str, Note] = {
     "index_select": _index_select,
     "index": _index,
     "gather": _gather,
+    "bincount": _bincount,
     "scatter_add": _scatter_add,
     "index_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,

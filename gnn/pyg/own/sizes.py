@@ -32,6 +32,7 @@ _SAY_SIZES = {"size", "shape", "numel", "nelement", "__len__", "stride", "nbytes
 _TAKE_SIZES = {
     *("new_zeros", "new_ones", "new_empty", "new_full", "zeros", "ones", "empty", "full", "view", "reshape", "expand"),
     *("broadcast_to", "unflatten", "repeat", "tile", "narrow", "split", "split_with_sizes"),
+    "bincount",
 }
 _CUTS = ("__getitem__", "narrow", "split", "split_with_sizes", "unflatten", "view", "reshape")
 _FILLED = {"full": 1, "new_full": 2}  # the place of what they are filled with

@@ -34,8 +34,8 @@ class Value:
 
     op: rows, edges, weight, attr (inputs); constant; take (columns of others); linear; layer (of one row); a name of
     `BINARY`; exp, log, sqrt, abs, power; gather (rows of the ends of edges); aggregate; out_degree; softmax (over the
-    edges into a target); infinite, finite (0 in the place of infinity); normalized (PyG's gcn_norm). A weight, an
-    attribute or normalized may have the array `fill`, the one number that self-loops have which were added.
+    edges into a target); infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's gcn_norm).
+    A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added.
     """
 
     op: str

@@ -97,7 +97,6 @@ CHANGED = {
     "whole weights": (ByWeight, lambda w, x: w.long(), "edge weights become torch.int64, expected torch.float32"),
     "by a type's name": (ByWeight, lambda w, x: w.type("torch.LongTensor"), "type_1 .* it changes edges or their"),
     "half": (ByWeight, lambda w, x: w.half().float(), "half .* it changes edges or their weights"),
-    "doubled": (ByWeight, lambda w, x: w * 2, "mul .* it changes edges or their weights"),
     "per edge": (ByWeight, lambda w, x: w / w.size(0), "a size of the graph, which every event may change"),
     "a column": (
         ByWeight,
@@ -117,7 +116,6 @@ def test_what_changes_edges_or_weights_is_refused_with_its_reason(what: str, tmp
 OF_PYG = {
     "add_self_loops": (lambda e, x: utils.add_self_loops(e, num_nodes=x.size(0))[0], "add_self_loops=True"),
     "add_remaining_self_loops": (lambda e, x: utils.add_remaining_self_loops(e)[0], "have the conv add self-loops"),
-    "remove_self_loops": (lambda e, x: utils.remove_self_loops(e)[0], "leave self-loops out of the stream"),
     "contains_self_loops": (lambda e, x: e if utils.contains_self_loops(e) else e.flip(0), "out of the stream"),
     "gcn_norm": (lambda e, x: gcn_norm(e, None, x.size(0))[0], r"GCNConv\(normalize=True\)"),
     "to_undirected": (lambda e, x: utils.to_undirected(e), "--undirected"),

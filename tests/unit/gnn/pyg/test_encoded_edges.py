@@ -112,6 +112,11 @@ REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
         {"score": lambda: nn.Linear(EDGE, 1), "conv": lambda: pyg.GCNConv(IN, 4, aggr="mean")},
         "Besides, conv: GCNConv is not supported: .* self-loops that gcn_norm adds are aggregated by 'mean'",
     ),
+    "roots of negative degrees": (
+        lambda s, x, e, a: s.conv(x, e, s.score(a).view(-1)),
+        {"score": lambda: nn.Linear(EDGE, 1), "conv": lambda: pyg.GCNConv(IN, 4)},
+        "the module itself gives NaN or infinity",
+    ),
     "a mean of all edges": (
         lambda s, x, e, a: s.conv(x, e, a - a.mean(0)),
         {"conv": lambda: pyg.GINEConv(nn.Linear(IN, 4), edge_dim=EDGE)},

@@ -1,0 +1,66 @@
+"""PyG's functions of edges, of which a traced forward has each call as one operation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch_geometric import utils
+from torch_geometric.nn.conv import gcn_conv
+
+_OF_ONE = ("degree", "scatter", "softmax")  # others return edges, and what these have
+_NAMES = (*_OF_ONE, "add_self_loops", "add_remaining_self_loops", "remove_self_loops", "gcn_norm")
+_LIBRARIES = ("torch", "torch_geometric", "freshet")
+
+
+def _home(name: str) -> dict[str, Any]:
+    return vars(gcn_conv if name == "gcn_norm" else utils)
+
+
+def _by_name(name: str) -> Callable[..., Any]:
+    """Return a function that calls the one which PyG has under that name at the time of the call."""
+
+    def called(*args: Any, **options: Any) -> Any:
+        return _home(name)[name](*args, **options)
+
+    called.__name__ = called.__qualname__ = name
+    called.__module__ = "torch_geometric.utils"  # as what it calls, which writes to none of its arguments
+    return called
+
+
+_OPERATIONS = {name: _by_name(name) for name in _NAMES}
+FRESH = frozenset(_OPERATIONS[name] for name in _OF_ONE)
+"""Operations that make new memory."""
+
+
+@contextmanager
+def as_operations() -> Iterator[None]:
+    """Have calls of these functions with what is traced be one operation each, in all code but that of libraries."""
+    functions = {name: _home(name)[name] for name in _NAMES}
+    hooks = {id(one): _hooked(name, one) for name, one in functions.items()}
+    homes = [vars(utils)]
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(module, "__dict__", None), dict):
+            homes.append(vars(module))
+    before = [(home, name, value) for home in homes for name, value in list(home.items()) if id(value) in hooks]
+    try:
+        for home, name, value in before:
+            home[name] = hooks[id(value)]
+        yield
+    finally:
+        for home, name, value in before:
+            home[name] = value
+
+
+def _hooked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **options: Any) -> Any:
+        traced = next((one for one in (*args, *options.values()) if isinstance(one, torch.fx.Proxy)), None)
+        if traced is None:
+            return function(*args, **options)
+        made = traced.tracer.create_proxy("call_function", _OPERATIONS[name], args, options)
+        return made if name in _OF_ONE else (made[0], made[1])
+
+    return called

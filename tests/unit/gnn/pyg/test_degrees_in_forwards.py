@@ -1,0 +1,149 @@
+"""A forward scales edges by degrees, or by what it makes of attributes, and hands its factors to convs.
+
+`export_model` compares each model with the module itself in float64, on graphs of several sizes, with self-loops.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pyg = pytest.importorskip("torch_geometric.nn")
+
+from torch import nn  # noqa: E402
+from torch_geometric import utils  # noqa: E402
+from torch_geometric.nn.conv.gcn_conv import gcn_norm  # noqa: E402
+
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from tests.support.graphs import degrees_in_forwards as of  # noqa: E402
+from tests.support.graphs.degrees_in_forwards import Forward, OfAttributes, OfWeights, sym  # noqa: E402
+
+WIDTH, EDGE = 4, 3
+MODULES = of.modules(WIDTH, EDGE)
+ONE: dict[str, tuple[list[str], dict[str, Any]]] = {  # its layers, and what the last one of hops has
+    "in place": (["linear", "propagation"], {"normalize": True}),
+    "with loops": (
+        ["linear", "propagation", "relu", "linear", "propagation"],
+        {"normalize": True, "add_self_loops": True, "existing_loops": "beside"},
+    ),
+    "both ways": (["linear", "propagation"], {"normalize": True, "degrees": "both"}),
+    "counted": (["linear", "propagation"], {"normalize": True}),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_a_known_norm_becomes_one_propagation(name: str, tmp_path: Path) -> None:
+    model = export_model(MODULES[name](), tmp_path / "M")
+    types, options = ONE[name]
+    found = [layer for layer in model.layers if layer.type not in ("affine", "scale")]
+    assert [layer.type for layer in found] == types
+    assert options.items() <= found[-1].model_dump().items()
+
+
+def scaled_twice() -> dict[str, Any]:
+    return {"first": of.Scaled(4, 4), "second": of.Scaled(4, 3)}
+
+
+TAKEN: dict[str, Any] = {
+    "weights of weights": lambda: OfWeights(lambda s, x, e, w: s.conv(x, e, w * 2), conv=pyg.GCNConv(4, 4)),
+    "edges without loops": lambda: Forward(
+        lambda s, x, e: s.conv(x, utils.remove_self_loops(e)[0]), conv=pyg.GCNConv(4, 4)
+    ),
+    "edges the other way round": lambda: Forward(lambda s, x, e: of.by_hand(s, x, e.flip(0)), **scaled_twice()),
+    "a mean of all but loops": lambda: Forward(
+        lambda s, x, e: s.conv(x, utils.remove_self_loops(e)[0]), conv=pyg.SAGEConv(4, 4)
+    ),
+    "a sum of softmax and loops": lambda: Forward(
+        lambda s, x, e: s.conv(x, utils.add_remaining_self_loops(e, num_nodes=x.size(0))[0]),
+        conv=pyg.GATConv(4, 4, add_self_loops=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_is_the_module(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    export_model(TAKEN[name](), tmp_path / "M", features=WIDTH)
+
+
+def unmasked(s: Any, x: Any, e: Any) -> Any:
+    """Infinity times 0 is no number where a vertex without in-edges sends."""
+    root = utils.degree(e[1], x.size(0)).pow(-0.5)
+    return s.conv(x, e, root[e[0]] * root[e[1]])
+
+
+def viewed(s: Any, x: Any, e: Any) -> Any:
+    """Writes through another name of the same memory."""
+    deg = utils.degree(e[1], x.size(0))
+    other = deg.view(-1)
+    other[other == 0] = 1
+    return s.conv(x, e, 1 / deg[e[1]])
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "degrees of sources at both ends": (
+        lambda: Forward(of.by_sources, conv=sym(4, 4)),
+        r"degrees_in_forwards.py:\d+: the number of out-edges by itself",
+    ),
+    "infinity that stays": (lambda: Forward(unmasked, conv=sym(4, 4)), "the module itself gives NaN or infinity"),
+    "another view": (lambda: Forward(viewed, conv=sym(4, 4)), "setitem .* writes over what is read again"),
+    "other numbers": (
+        lambda: Forward(
+            lambda s, x, e: s.conv(x, e, utils.degree(e[1], x.size(0)).masked_fill(x[:, 0] > 0, 1.0)[e[1]]),
+            conv=sym(4, 4),
+        ),
+        "masked_fill .* reads something other",
+    ),
+    "a mask of what is no divisor": (
+        lambda: Forward(
+            lambda s, x, e: s.conv(
+                x, e, (utils.degree(e[1], len(x)) + 1).masked_fill(utils.degree(e[1], len(x)) == 0, 0)[e[0]]
+            ),
+            conv=sym(4, 4),
+        ),
+        "it changes those rows that a mask picks",
+    ),
+    "no number of vertices": (
+        lambda: Forward(lambda s, x, e: s.conv(x, e, utils.degree(e[1])[e[1]]), conv=sym(4, 4)),
+        "max reads all vertices or edges at once",
+    ),
+    "counts without their number": (
+        lambda: Forward(lambda s, x, e: s.conv(x, e, torch.bincount(e[1]).float()[e[1]]), conv=sym(4, 4)),
+        "bincount without a number of vertices counts none behind the last one",
+    ),
+    "loops without it": (
+        lambda: Forward(lambda s, x, e: s.conv(x, *gcn_norm(e, None)), conv=sym(4, 4)),
+        "add_remaining_self_loops|gcn_norm without num_nodes adds none",
+    ),
+    "loops twice": (
+        lambda: Forward(lambda s, x, e: s.conv(x, *gcn_norm(e, None, x.size(0))), conv=pyg.GCNConv(4, 4)),
+        "gcn_norm adds self-loops to edges that have such already",
+    ),
+    "factors of other edges": (
+        lambda: Forward(lambda s, x, e: s.conv(x, e, gcn_norm(e, None, x.size(0))[1]), conv=sym(4, 4)),
+        "fails on a random graph|of other edges|The size of tensor",
+    ),
+    "loops with a number beside what is made": (
+        lambda: OfAttributes(
+            lambda s, x, e, a: s.conv(x, *utils.add_self_loops(e, s.score(a), 0.5, num_nodes=len(x))),
+            conv=pyg.GINEConv(nn.Linear(4, 4)),
+            score=nn.Linear(EDGE, 4),
+        ),
+        "add_self_loops is called with something other than the weights or attributes",
+    ),
+    "a size of the graph": (
+        lambda: Forward(lambda s, x, e: s.conv(x, e, torch.ones(e.size(1)) / e.size(1)), conv=sym(4, 4)),
+        "number of edges|size of the graph",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str, tmp_path: Path) -> None:
+    make, message = REFUSED[name]
+    torch.manual_seed(1)
+    with pytest.raises(ExportError, match=message):
+        export_model(make(), tmp_path / "M", features=WIDTH)
