@@ -1,7 +1,7 @@
 """The engine alone: the cores of one part in one thread, arrays in and nothing written.
 
 Workloads are those of the peers (graphs.py in their folder), with `attr`, (edges, width) float32, where edges have
-attributes.
+attributes, and `weight`, (edges,) float32, where they have weights.
 """
 
 from __future__ import annotations
@@ -124,12 +124,13 @@ class Engine(Cores):
 
     def _values(self, edges: np.ndarray) -> EdgeValues:
         """The values of the edges with these numbers; -1: the event adds none."""
-        attr = getattr(self.workload, "attr", None)
+        attr, weight = getattr(self.workload, "attr", None), getattr(self.workload, "weight", None)
+        given = {} if weight is None else {"weight": np.where(edges < 0, np.float32(1), weight[edges])}
         if attr is None:
-            return EdgeValues.default(edges.size)
+            return EdgeValues(edges.size, given)
         found = attr[edges]
         found[edges < 0] = 0
-        return EdgeValues(edges.size, {}, found)
+        return EdgeValues(edges.size, given, found)
 
     def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
         """Delete these edges, in epochs of a hundred."""

@@ -1,4 +1,4 @@
-"""What a user might run in Freshet's place: recomputations and RIPPLE++ in NumPy, on one graph of two SAGE layers.
+"""What a user might run in Freshet's place, on one graph: recomputations of any model, and RIPPLE++ in NumPy of SAGE.
 
 All keep the same graph: the edges of the workload, of which `present` says which are there. Finding the neighbours of
 vertices and adding an edge cost them little, less than they would in a graph that nobody knows in advance.
@@ -6,12 +6,14 @@ vertices and adding an edge cost them little, less than they would in a graph th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GCNConv, SAGEConv
 
 from freshet.gnn.model import Model
 from scripts.bench.arxiv_stream import HIDDEN, OUT, WIDTH, make_edges, make_stream
@@ -19,18 +21,33 @@ from scripts.bench.engine import Engine
 
 ADD, DELETE, FEATURES = range(3)
 FANOUT = 10
+_MOST_FLOATS = 1 << 26  # of the messages of one call
 
 
 class Workload:
-    """A graph and a stream: `op` and `arg` (an edge, or a vertex with new features, the row `b` of `pool`)."""
+    """A graph and a stream: `op` and `arg` (an edge, or a vertex with new features, the row `b` of `pool`).
 
-    def __init__(self, vertices: int, edges: int, events: int, seed: int = 7) -> None:
-        rng = np.random.default_rng(seed)
-        self.n, self.m0 = vertices, int(edges * 0.8)
+    weights: whether edges have some that are not 1. only_edges: half of the events add an edge, half delete one.
+    """
+
+    def __init__(
+        self,
+        vertices: int,
+        edges: int,
+        events: int,
+        width: int = WIDTH,
+        *,
+        weights: bool = False,
+        only_edges: bool = False,
+    ) -> None:
+        rng = np.random.default_rng(7)
+        self.n, self.m0, self.d = vertices, int(edges * 0.8), width
         self.src, self.dst = make_edges(vertices, edges, rng)
-        self.op, self.arg = make_stream(edges, self.m0, events, rng)
-        self.x0 = rng.standard_normal((vertices, WIDTH), dtype=np.float32) * np.float32(0.5)
-        self.pool = rng.standard_normal((1024, WIDTH), dtype=np.float32) * np.float32(0.5)
+        stream = _edges_alone if only_edges else make_stream
+        self.op, self.arg = stream(edges, self.m0, events, rng)
+        self.x0 = rng.standard_normal((vertices, width), dtype=np.float32) * np.float32(0.5)
+        self.pool = rng.standard_normal((1024, width), dtype=np.float32) * np.float32(0.5)
+        self.weight = rng.uniform(0.5, 1.5, edges).astype(np.float32) if weights else None
         rows = self.op == FEATURES
         self.arg = np.where(rows, rng.integers(0, vertices, events), self.arg)
         edge = np.where(rows, 0, self.arg)
@@ -39,18 +56,38 @@ class Workload:
 
 
 class Net(nn.Module):
-    """The model of all systems: two SAGE layers with a mean."""
+    """Convs one after the other, relu between them: what all systems compute."""
 
-    def __init__(self) -> None:
+    def __init__(self, conv: Callable[[int, int], nn.Module], widths: Sequence[int]) -> None:
         super().__init__()
-        self.first, self.second = SAGEConv(WIDTH, HIDDEN), SAGEConv(HIDDEN, OUT)
+        self.convs = nn.ModuleList(conv(*pair) for pair in pairwise(widths))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the rows.
 
-        Shapes: x (n, 128); edge_index (2, e) int64; result (n, 40)
+        Shapes: x (n, first width); edge_index (2, e) int64; result (n, last width)
         """
-        return self.second(self.first(x, edge_index).relu(), edge_index)
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index)
+        return x
+
+
+class WeightedNet(Net):
+    """Convs that read weights of edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the rows.
+
+        Shapes: x (n, first width); edge_index (2, e) int64; edge_weight (e,); result (n, last width)
+        """
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, edge_weight)
+        return x
+
+
+def sage_net() -> Net:
+    """Return two SAGE layers with a mean."""
+    return Net(SAGEConv, (WIDTH, HIDDEN, OUT))
 
 
 class Change(NamedTuple):
@@ -94,11 +131,14 @@ class Graph:
         found = self.by_src[_ranges(self.out_first, vertices)]
         return found[self.present[found]]
 
-    def affected(self, change: Change) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vertices whose rows of the first layer a change may reach, and those of the second."""
+    def affected(self, change: Change, layers: int) -> list[np.ndarray]:
+        """Return the vertices whose rows of each layer a change may reach."""
         ends = self.w.dst[np.concatenate([change.added, change.deleted])]
-        first = np.unique(np.concatenate([ends, change.vertices, self.w.dst[self.out_edges(change.vertices)]]))
-        return first, np.unique(np.concatenate([ends, first, self.w.dst[self.out_edges(first)]]))
+        found, reached = list[np.ndarray](), change.vertices
+        for _ in range(layers):
+            reached = np.unique(np.concatenate([ends, reached, self.w.dst[self.out_edges(reached)]]))
+            found.append(reached)
+        return found
 
 
 class System(Protocol):
@@ -140,54 +180,84 @@ class Everything:
 
 
 class Affected:
-    """PyTorch Geometric, the rows of each layer that an epoch may reach, of all or a sample of their in-neighbours."""
+    """PyTorch Geometric, the rows of each layer that an epoch may reach, each of all of its in-neighbours."""
 
-    def __init__(self, workload: Workload, net: Net, fanout: int | None = None) -> None:
-        self.graph, self.net, self.fanout = Graph(workload), net, fanout
-        self.rng = np.random.default_rng(3)
-        self.again = np.zeros(workload.n, bool)  # rows that some epoch has made again
-        everywhere = torch.from_numpy(np.stack([workload.src[: workload.m0], workload.dst[: workload.m0]]))
-        self.hidden = net.first(torch.from_numpy(workload.x0), everywhere).relu().numpy()
-        self.last = net.second(torch.from_numpy(self.hidden), everywhere).numpy()
+    def __init__(self, workload: Workload, net: Net) -> None:
+        self.graph, self.net = Graph(workload), net
+        self.again = np.zeros(workload.n, bool)  # rows of the last layer that some epoch has made again
+        self.touched = 0
+        self.x = [self.graph.x]  # what each layer reads, and the last rows
+        for number in range(len(net.convs)):
+            self.x.append(self._rows(number, np.arange(workload.n)))
 
     def batch(self, first: int, end: int) -> None:
         """Apply these events as an epoch."""
-        inner, outer = self.graph.affected(self.graph.apply(first, end))
-        self.again[outer] = True
-        if self.fanout is None:
-            self.hidden[inner] = self._layer(self.net.first, self.graph.x, inner).relu().numpy()
-            self.last[outer] = self._layer(self.net.second, self.hidden, outer).numpy()
-            return
-        edges = self._sampled(outer)
-        needed = np.unique(np.concatenate([outer, self.graph.w.src[edges]]))
-        hidden = self._layer(self.net.first, self.graph.x, needed, self._sampled(needed)).relu().numpy()
-        self.hidden[needed] = hidden  # where the second layer finds them
-        self.last[outer] = self._layer(self.net.second, self.hidden, outer, edges).numpy()
+        reached = self.graph.affected(self.graph.apply(first, end), len(self.net.convs))
+        for number, vertices in enumerate(reached):
+            self.x[number + 1][vertices] = self._rows(number, vertices)
+        self._count(reached[-1])
 
-    def _layer(self, conv: Any, x: np.ndarray, targets: np.ndarray, edges: np.ndarray | None = None) -> Tensor:
-        """Return a conv's rows of these vertices: a bipartite graph of their in-neighbours and them."""
+    def _count(self, vertices: np.ndarray) -> None:
+        self.again[vertices] = True
+        self.touched += len(vertices)
+
+    def _rows(self, number: int, vertices: np.ndarray) -> np.ndarray:
+        """Return a conv's rows of these vertices, in parts whose messages fit into memory."""
+        edges = (self.graph.in_first[vertices + 1] - self.graph.in_first[vertices]).sum()
+        parts = np.array_split(vertices, 1 + edges * self.x[number].shape[1] // _MOST_FLOATS)
+        return np.concatenate([self._layer(number, part) for part in parts])
+
+    def _layer(self, number: int, targets: np.ndarray, edges: np.ndarray | None = None) -> np.ndarray:
+        """Return a conv's rows of these vertices: a bipartite graph of their in-neighbours and them.
+
+        A GCNConv takes no such graph, and makes rows of the in-neighbours in any case.
+        """
+        w, x, conv = self.graph.w, self.x[number], self.net.convs[number]
         edges = self.graph.in_edges(targets) if edges is None else edges
-        sources, place = np.unique(self.graph.w.src[edges], return_inverse=True)
-        index = np.stack([place, np.searchsorted(targets, self.graph.w.dst[edges])])
-        pair = torch.from_numpy(x[sources]), torch.from_numpy(x[targets])
-        result: Tensor = conv(pair, torch.from_numpy(index), size=(len(sources), len(targets)))
-        return result
+        weights = () if w.weight is None else (torch.from_numpy(w.weight[edges]),)
+        if isinstance(conv, GCNConv):
+            both, place = np.unique(np.concatenate([w.src[edges], w.dst[edges], targets]), return_inverse=True)
+            index = torch.from_numpy(place[: 2 * len(edges)].reshape(2, -1))
+            rows = conv(torch.from_numpy(x[both]), index, *weights)[place[2 * len(edges) :]]
+        else:
+            sources, place = np.unique(w.src[edges], return_inverse=True)
+            index = torch.from_numpy(np.stack([place, np.searchsorted(targets, w.dst[edges])]))
+            pair = torch.from_numpy(x[sources]), torch.from_numpy(x[targets])
+            rows = conv(pair, index, *weights, size=(len(sources), len(targets)))
+        return (rows if number == len(self.net.convs) - 1 else rows.relu()).numpy()
 
-    def _sampled(self, targets: np.ndarray) -> np.ndarray:
+    def rows(self) -> np.ndarray:
+        """Return the rows of all vertices."""
+        return self.x[-1]
+
+
+class Sampled(Affected):
+    """The same of a sample of the in-neighbours, layer by layer, as GraphSAGE does at inference; of two layers."""
+
+    def __init__(self, workload: Workload, net: Net) -> None:
+        super().__init__(workload, net)
+        self.rng = np.random.default_rng(3)
+
+    def batch(self, first: int, end: int) -> None:
+        """Apply these events as an epoch."""
+        outer = self.graph.affected(self.graph.apply(first, end), 2)[-1]
+        edges = self._sample(outer)
+        needed = np.unique(np.concatenate([outer, self.graph.w.src[edges]]))
+        self.x[1][needed] = self._layer(0, needed, self._sample(needed))
+        self.x[2][outer] = self._layer(1, outer, edges)
+        self._count(outer)
+
+    def _sample(self, targets: np.ndarray) -> np.ndarray:
         """Return at most so many in-edges of each vertex, drawn at random."""
         edges = self.graph.in_edges(targets)
         order = np.lexsort([self.rng.random(len(edges)), self.graph.w.dst[edges]])
         ends = self.graph.w.dst[edges[order]]
         rank = np.arange(len(edges)) - np.searchsorted(ends, ends)
-        return edges[order[rank < self.fanout]]
-
-    def rows(self) -> np.ndarray:
-        """Return the rows of all vertices."""
-        return self.last
+        return edges[order[rank < FANOUT]]
 
 
 class Ripple:
-    """RIPPLE++ in NumPy: sums of rows before their linear layer; a changed vertex sends its difference once an edge."""
+    """RIPPLE++ in NumPy, of two SAGE layers: a changed vertex adds its difference to the sums behind its out-edges."""
 
     def __init__(self, workload: Workload, net: Net) -> None:
         self.graph, self.net = Graph(workload), net
@@ -195,7 +265,7 @@ class Ripple:
         self.degree = np.bincount(w.dst[: w.m0], minlength=w.n)
         self.x = [w.x0.copy()]
         self.sums = list[np.ndarray]()
-        for number, conv in enumerate((net.first, net.second)):
+        for number, conv in enumerate(net.convs):
             self.sums.append(np.zeros_like(self.x[number]))
             for part in np.array_split(at, 16):
                 _add(self.sums[number], w.dst[part], self.x[number][w.src[part]])
@@ -210,7 +280,7 @@ class Ripple:
         is_new = np.zeros(len(w.src), bool)
         is_new[change.added] = True
         changed, rows = change.vertices, change.rows
-        for number, conv in enumerate((self.net.first, self.net.second)):
+        for number, conv in enumerate(self.net.convs):
             x, total = self.x[number], self.sums[number]
             kept = self.graph.out_edges(changed)
             kept = kept[~is_new[kept]]
@@ -243,7 +313,7 @@ class OfDgl(Everything):
         from dgl.nn.pytorch import SAGEConv as Conv  # type: ignore[import-not-found,unused-ignore]
 
         self.dgl, self.convs = dgl, [Conv(WIDTH, HIDDEN, "mean"), Conv(HIDDEN, OUT, "mean")]
-        for conv, old in zip(self.convs, (net.first, net.second), strict=True):
+        for conv, old in zip(self.convs, net.convs, strict=True):
             conv.fc_neigh.weight, conv.fc_self.weight = old.lin_l.weight, old.lin_r.weight
             conv.fc_self.bias = old.lin_l.bias
         super().__init__(workload, net)
@@ -267,6 +337,20 @@ class OfFreshet:
     def rows(self) -> np.ndarray:
         """Return the rows of all vertices."""
         return self.engine.embeddings()
+
+
+def _edges_alone(edges: int, present: int, events: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the operation and the edge of each event: half are new edges, half are deleted, and none comes twice.
+
+    Raises: ValueError if there are too few edges for that.
+    """
+    half = events // 2
+    if half > min(present, edges - present):
+        msg = f"{edges:,} edges are too few for {events:,} events of which each has another one"
+        raise ValueError(msg)
+    added, deleted = present + rng.permutation(edges - present)[:half], rng.permutation(present)[:half]
+    order = rng.permutation(2 * half)
+    return np.repeat(np.array([ADD, DELETE], np.int8), half)[order], np.concatenate([added, deleted])[order]
 
 
 def _lists(ends: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,79 @@
+"""Freshet's operators beside a recomputation of what is affected, by size of an epoch: for tables of papers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from freshet.gnn.model import Model
+from freshet.gnn.pyg.export import export_model
+from scripts.bench.peer_systems import Affected, Graph, Net, OfFreshet, WeightedNet, Workload
+from scripts.bench.peers import Stream
+
+Rates = dict[int, dict[str, float]]
+
+
+class Beside(NamedTuple):
+    """Figures by events an epoch, each of `Stream.rates`; and the share of vertices whose last row was made again.
+
+    error: of Freshet's rows at the end, from PyTorch Geometric's in float64, as a share of the largest value.
+    """
+
+    freshet: Rates
+    recompute: Rates
+    affected: dict[int, float]
+    error: float
+
+
+def measured(
+    workload: Workload, net: Net, sizes: Sequence[int], seconds: float, recomputed: Sequence[int] = ()
+) -> Beside:
+    """Run both on the workload's stream, size after size; `recomputed`: those of the recomputation, else the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = export_model(net, folder, features=workload.d)
+    assert isinstance(model, Model)  # it has no kinds
+    ours = OfFreshet(workload, model)
+    stream, freshet, affected = Stream(ours, len(workload.op)), Rates(), dict[int, float]()
+    stream.epoch(sizes[0])  # compiles and warms up
+    for size in sizes:
+        began, touched = stream.at, ours.engine.touched[-1]
+        freshet[size] = stream.rates(size, seconds, _most(workload, sizes))
+        epochs = (stream.at - began) / size
+        affected[size] = (ours.engine.touched[-1] - touched) / epochs / workload.n
+    error = _error(ours.rows(), workload, net, stream.at)
+    del ours, stream.system
+    theirs = Stream(Affected(workload, net), len(workload.op))
+    theirs.epoch(sizes[-1])
+    recompute = {size: theirs.rates(size, seconds, _most(workload, sizes)) for size in recomputed or sizes[:1]}
+    return Beside(freshet, recompute, affected, error)
+
+
+def _most(workload: Workload, sizes: Sequence[int]) -> int:
+    """Return how many events of the stream each size may take."""
+    return (len(workload.op) - sizes[0]) // (len(sizes) + 1)
+
+
+def _error(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
+    graph = Graph(workload)
+    graph.apply(0, end)
+    edges = torch.from_numpy(np.stack([workload.src[graph.present], workload.dst[graph.present]]))
+    given = [torch.from_numpy(graph.x).double(), edges]
+    if isinstance(net, WeightedNet) and workload.weight is not None:
+        given.append(torch.from_numpy(workload.weight[graph.present]).double())
+    want = net.double()(*given).numpy()
+    net.float()
+    return float(np.abs(rows - want).max() / np.abs(want).max())
+
+
+def rate(value: float) -> str:
+    """Return events a second as the papers print them."""
+    return f"{value / 1e3:,.1f} K" if value >= 1e3 else f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
