@@ -24,6 +24,7 @@ WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights",
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
 ROWS_BESIDE = ", or where it has rows of vertices take one x, and columns of it: a, b = x.split([3, 5], dim=1)"
+ROWS_BESIDE += "; where it has numbers of edges one edge_attr, likewise"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
@@ -91,7 +92,7 @@ class Parameters(NamedTuple):
             if self.held is None:
                 put_sizes(data, x.size(0), data, edge_index.size(1))
                 data.graph = _ogb_graph(data, x.size(0))
-                return function(data)
+                return _rows_of(function(data), x)
             if self.data:
                 return self.held.call(function, data)
             function = partial(self.held.call, function, data)
@@ -107,6 +108,19 @@ class Parameters(NamedTuple):
         if self.edges is not None:
             options[self.edges] = edge_index
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
+
+
+def _rows_of(made: Any, x: Any) -> Any:
+    """Return the rows of a result that is the Data that was given, with its x replaced.
+
+    Raises: ExportError where it was not.
+    """
+    if not isinstance(made, Data):
+        return made
+    if made.x is x:
+        msg = "its forward returns its Data, whose x is as it was given: have it return the rows of vertices"
+        raise ExportError(msg)
+    return made.x
 
 
 def ways_of(

@@ -134,6 +134,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "the size of a batch": (lambda: OfData(lambda s, d: s.first(d.x, d.edge_index) / d.batch_size), "a size of the gr"),
     "by its key": (lambda: OfData(lambda s, d: s.first(d["z"], d["edge_index"])), "^OfData reads data.z at test_one"),
     "a size": (lambda: OfData(lambda s, d: s.first(d.x, d.edge_index) / d.num_nodes), "a size of the graph, which"),
+    "its Data as it was": (
+        lambda: OfData(lambda s, d: setattr(d, "z", s.first(d.x, d.edge_index)) or d),
+        "returns its Data, whose x is as it was given: have it return the rows",
+    ),
     "a row for each graph": (
         lambda: OfData(lambda s, d: pyg.global_mean_pool(s.first(d.x, d.edge_index), d.batch)),
         r"global_mean_pool \(test_one_data.py:\d+\) gives a row per graph",
@@ -159,6 +163,23 @@ class Columns(OfData):
 def test_rows_in_several_tensors_are_to_be_columns_of_one(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"needs .*marks, .* take one x, and columns of it: a, b = x.split"):
         export_model(Columns(torch.relu), tmp_path / "M")
+
+
+class Stage(OfData):
+    """As PyG's GraphGym has its layers: the rows of its Data are replaced, and it is returned."""
+
+    def forward(self, batch: Any) -> Any:
+        for conv in (self.first, self.first):
+            batch.x = batch.x + conv(batch.x, batch.edge_index).tanh()
+        return batch
+
+
+def test_a_data_that_is_returned_has_its_rows(tmp_path: Path) -> None:
+    module = Stage(torch.relu)
+    module.first = pyg.GCNConv(IN, IN)
+    model = export_model(module, tmp_path)
+    rows = OfData(lambda s, d: Stage.forward(module, d).x)
+    assert_same(model, rows, 0)
 
 
 class WithDefault(OfData):
