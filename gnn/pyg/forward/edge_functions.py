@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn import Module
 from torch_geometric import utils
 from torch_geometric.nn.conv import gcn_conv
 
@@ -37,11 +38,14 @@ FRESH = frozenset(_OPERATIONS[name] for name in _OF_ONE)
 
 
 @contextmanager
-def as_operations() -> Iterator[None]:
-    """Have calls of these functions with what is traced be one operation each, in all code but that of libraries."""
+def as_operations(module: Module) -> Iterator[None]:
+    """Have calls of these functions with what is traced be one operation each, in all code but that of libraries.
+
+    Also where a part of the module keeps one, as in `self.norm = gcn_norm`.
+    """
     functions = {name: _home(name)[name] for name in _NAMES}
     hooks = {id(one): _hooked(name, one) for name, one in functions.items()}
-    homes = [vars(utils)]
+    homes = [vars(utils), *map(vars, module.modules())]
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(module, "__dict__", None), dict):
             homes.append(vars(module))

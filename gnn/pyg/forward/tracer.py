@@ -192,7 +192,7 @@ class Tracer(torch.fx.Tracer):
         Raises: ExportError naming what cannot be traced, and where.
         """
         try:
-            with rows_as_tensors(), as_operations() if self.has_edge_functions else nullcontext():
+            with rows_as_tensors(), as_operations(root) if self.has_edge_functions else nullcontext():
                 graph, self.given = traced(self._module, lambda: (self.trace(root), self.given))
         except ExportError:
             raise

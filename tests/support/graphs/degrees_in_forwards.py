@@ -82,7 +82,7 @@ def with_loops(s: Any, x: Any, edges: Any) -> Any:
 
 
 def by_gcn_norm(s: Any, x: Any, edges: Any, weight: Any) -> Any:
-    edges, weight = gcn_norm(edges, weight, x.size(0))
+    edges, weight = s.norm(edges, weight, num_nodes=x.size(0))
     return s.second(s.first(x, edges, weight).relu(), edges, weight)
 
 
@@ -146,7 +146,7 @@ def modules(width: int, edge_width: int) -> dict[str, Callable[[], Any]]:
         "by hand": lambda: Forward(by_hand, first=pyg.GraphConv(width, 4), second=Scaled(4, 3)),
         "in place": lambda: Forward(in_place, conv=sym(width, 3)),
         "with loops": lambda: Forward(with_loops, first=sym(width, 4), second=Scaled(4, 3)),
-        "gcn_norm": lambda: OfWeights(by_gcn_norm, first=sym(width, 4), second=pyg.GraphConv(4, 3)),
+        "gcn_norm": lambda: OfWeights(by_gcn_norm, norm=gcn_norm, first=sym(width, 4), second=pyg.GraphConv(4, 3)),
         "of rows": lambda: Forward(of_rows, conv=pyg.GraphConv(width, 3)),
         "of weighted rows": lambda: OfWeights(of_weighted_rows, conv=pyg.GraphConv(width, 3)),
         "both ways": lambda: Forward(both_ways, conv=sym(width, 3)),
