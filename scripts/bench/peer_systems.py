@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import GATConv, GINConv, GMMConv, GraphConv, SAGEConv
 
 from freshet.gnn.model import Model
 from scripts.bench.arxiv_stream import HIDDEN, OUT, WIDTH, make_edges, make_stream
@@ -21,13 +21,15 @@ from scripts.bench.engine import Engine
 
 ADD, DELETE, FEATURES = range(3)
 FANOUT = 10
+_BIPARTITE = (GATConv, GINConv, GMMConv, GraphConv, SAGEConv)
 _MOST_FLOATS = 1 << 26  # of the messages of one call
 
 
 class Workload:
     """A graph and a stream: `op` and `arg` (an edge, or a vertex with new features, the row `b` of `pool`).
 
-    weights: whether edges have some that are not 1. only_edges: half of the events add an edge, half delete one.
+    weights: whether edges have some that are not 1. attributes: their width, of each edge. only_edges: half of the
+    events add an edge, half delete one.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Workload:
         width: int = WIDTH,
         *,
         weights: bool = False,
+        attributes: int = 0,
         only_edges: bool = False,
     ) -> None:
         rng = np.random.default_rng(7)
@@ -48,11 +51,16 @@ class Workload:
         self.x0 = rng.standard_normal((vertices, width), dtype=np.float32) * np.float32(0.5)
         self.pool = rng.standard_normal((1024, width), dtype=np.float32) * np.float32(0.5)
         self.weight = rng.uniform(0.5, 1.5, edges).astype(np.float32) if weights else None
+        self.attr = rng.random((edges, attributes), dtype=np.float32) if attributes else None
         rows = self.op == FEATURES
         self.arg = np.where(rows, rng.integers(0, vertices, events), self.arg)
         edge = np.where(rows, 0, self.arg)
         self.a = np.where(rows, self.arg, self.src[edge])
         self.b = np.where(rows, rng.integers(0, len(self.pool), events), self.dst[edge])
+
+    def values_of(self, edges: np.ndarray) -> list[Tensor]:
+        """Return the weights or attributes of these edges, if there are any."""
+        return [torch.from_numpy(one[edges]) for one in (self.weight, self.attr) if one is not None]
 
 
 class Net(nn.Module):
@@ -82,6 +90,19 @@ class WeightedNet(Net):
         """
         for number, conv in enumerate(self.convs):
             x = conv(x.relu() if number else x, edge_index, edge_weight)
+        return x
+
+
+class AttributedNet(Net):
+    """Convs that read attributes of edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the rows.
+
+        Shapes: x (n, first width); edge_index (2, e) int64; edge_attr (e, width); result (n, last width)
+        """
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, edge_attr)
         return x
 
 
@@ -210,20 +231,20 @@ class Affected:
     def _layer(self, number: int, targets: np.ndarray, edges: np.ndarray | None = None) -> np.ndarray:
         """Return a conv's rows of these vertices: a bipartite graph of their in-neighbours and them.
 
-        A GCNConv takes no such graph, and makes rows of the in-neighbours in any case.
+        Some convs take no such graph, and make rows of the in-neighbours in any case.
         """
         w, x, conv = self.graph.w, self.x[number], self.net.convs[number]
         edges = self.graph.in_edges(targets) if edges is None else edges
-        weights = () if w.weight is None else (torch.from_numpy(w.weight[edges]),)
-        if isinstance(conv, GCNConv):
+        values = w.values_of(edges)
+        if not isinstance(conv, _BIPARTITE):
             both, place = np.unique(np.concatenate([w.src[edges], w.dst[edges], targets]), return_inverse=True)
             index = torch.from_numpy(place[: 2 * len(edges)].reshape(2, -1))
-            rows = conv(torch.from_numpy(x[both]), index, *weights)[place[2 * len(edges) :]]
+            rows = conv(torch.from_numpy(x[both]), index, *values)[place[2 * len(edges) :]]
         else:
             sources, place = np.unique(w.src[edges], return_inverse=True)
             index = torch.from_numpy(np.stack([place, np.searchsorted(targets, w.dst[edges])]))
             pair = torch.from_numpy(x[sources]), torch.from_numpy(x[targets])
-            rows = conv(pair, index, *weights, size=(len(sources), len(targets)))
+            rows = conv(pair, index, *values, size=(len(sources), len(targets)))
         return (rows if number == len(self.net.convs) - 1 else rows.relu()).numpy()
 
     def rows(self) -> np.ndarray:

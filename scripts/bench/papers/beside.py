@@ -11,7 +11,7 @@ import torch
 
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
-from scripts.bench.peer_systems import Affected, Graph, Net, OfFreshet, WeightedNet, Workload
+from scripts.bench.peer_systems import Affected, Graph, Net, OfFreshet, Workload
 from scripts.bench.peers import Stream
 
 Rates = dict[int, dict[str, float]]
@@ -44,7 +44,7 @@ def measured(
         freshet[size] = stream.rates(size, seconds, _most(workload, sizes))
         epochs = (stream.at - began) / size
         affected[size] = (ours.engine.touched[-1] - touched) / epochs / workload.n
-    error = _error(ours.rows(), workload, net, stream.at)
+    error = error_of(ours.rows(), workload, net, stream.at)
     del ours, stream.system
     theirs = Stream(Affected(workload, net), len(workload.op))
     theirs.epoch(sizes[-1])
@@ -57,13 +57,18 @@ def _most(workload: Workload, sizes: Sequence[int]) -> int:
     return (len(workload.op) - sizes[0]) // (len(sizes) + 1)
 
 
-def _error(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
+def given_of(workload: Workload, end: int) -> list[torch.Tensor]:
+    """Return what a model is called with after so many events: rows, edges, and weights or attributes if it has any."""
     graph = Graph(workload)
     graph.apply(0, end)
-    edges = torch.from_numpy(np.stack([workload.src[graph.present], workload.dst[graph.present]]))
-    given = [torch.from_numpy(graph.x).double(), edges]
-    if isinstance(net, WeightedNet) and workload.weight is not None:
-        given.append(torch.from_numpy(workload.weight[graph.present]).double())
+    edges = np.flatnonzero(graph.present)
+    index = torch.from_numpy(np.stack([workload.src[edges], workload.dst[edges]]))
+    return [torch.from_numpy(graph.x), index, *workload.values_of(edges)]
+
+
+def error_of(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
+    """Return how far rows are from PyTorch Geometric's in float64 after so many events, of the largest value."""
+    given = [one.double() if one.is_floating_point() else one for one in given_of(workload, end)]
     want = net.double()(*given).numpy()
     net.float()
     return float(np.abs(rows - want).max() / np.abs(want).max())
