@@ -88,7 +88,9 @@ def save_convs(folder: Path, widths: list[int], conv: str = "graph_conv") -> Non
     """Write a model of layers of these widths, of a kind as model.json names it."""
     layers: list[Any] = []
     for a, b in itertools.pairwise(widths):
-        layers += [{"type": conv, "in_channels": a, "out_channels": b}, {"type": "relu"}]
+        sizes = {"in_channels": a, "out_channels": b}
+        network = {"nn": [{"type": "linear", **sizes}]} if conv == "gin_conv" else {}
+        layers += [{"type": conv, **sizes, **network}, {"type": "relu"}]
     layers.pop()
     rng = np.random.default_rng(2)
     from pydantic import TypeAdapter
@@ -103,13 +105,14 @@ def save_convs(folder: Path, widths: list[int], conv: str = "graph_conv") -> Non
 
 
 class Private:
-    """The most private memory that a process had, looked at from outside.
+    """The most private memory that a process had, and what it read and wrote, looked at from outside.
 
-    Units: bytes. `anonymous` leaves out the file pages that the kernel happens to map for it alone.
+    Units: bytes. `anonymous` leaves out the file pages that the kernel happens to map for it alone. `read` and
+    `written` are of its calls, whether the page cache had the bytes or not.
     """
 
     def __init__(self, pid: int) -> None:
-        self.uss = self.anonymous = 0
+        self.uss = self.anonymous = self.read = self.written = 0
         self._process = psutil.Process(pid)
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
@@ -121,6 +124,8 @@ class Private:
                 status = Path(f"/proc/{self._process.pid}/status").read_text()
                 found = [line for line in status.splitlines() if line.startswith("RssAnon")]
                 self.anonymous = max(self.anonymous, int(found[0].split()[1]) << 10) if found else self.anonymous
+                moved = self._process.io_counters()
+                self.read, self.written = moved.read_chars, moved.write_chars
             except (psutil.Error, OSError):
                 return
             time.sleep(0.1)
@@ -154,6 +159,8 @@ def run_embed(model: Path, snapshot: Path, out: Path, *options: str) -> dict[str
         "wall_s": time.perf_counter() - began,
         "uss": private.uss,
         "anonymous": private.anonymous,
+        "read": private.read,
+        "written": private.written,
         "layers_s": [round(layer["seconds"], 2) for layer in line["layers"]],
     }
 
@@ -306,7 +313,7 @@ def measure(given: argparse.Namespace, work: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"vertices": given.vertices, "edges": given.edges, "widths": given.widths, "runs": runs}
     plan = without_kinds(load_plan(str(model)), "`freshet embed`")
     if not given.no_gather:
-        result |= _gathers(plan, snapshot, work)
+        result |= gathers(plan, snapshot, work)
         shown([result], ["gather_mapped_s", "gather_in_memory_s"])
     if not given.no_reloads:
         result["reloads"] = list(reloads(plan, snapshot, work))
@@ -316,7 +323,8 @@ def measure(given: argparse.Namespace, work: Path) -> dict[str, Any]:
     return result
 
 
-def _gathers(plan: Plan, snapshot: Path, work: Path) -> dict[str, float]:
+def gathers(plan: Plan, snapshot: Path, work: Path) -> dict[str, float]:
+    """Return the seconds of a gather over mapped files, and of one in memory."""
     folder = work / "gather"
     folder.mkdir()
     topology, prepared = prepare(plan, snapshot, folder, "given")
