@@ -28,7 +28,8 @@ def opened_function(step: Step, widths: Mapping[str, int | None], *, begins: boo
     joined = list[tuple[str, int]]()
     for name in function.of:
         if (width := widths.get(name)) is None:
-            refuse(f"{step.name}: the width of the rows that it reads is unknown, since no layer says it; {HOW_WIDE}")
+            msg = f"{step.name}: the width of the rows that it reads is unknown, since no layer says it; {HOW_WIDE}"
+            raise ExportError(msg).of(RECORDED)
         joined.append((name, width))
     if step.given is not None:
         called = step._replace(op=function.module, given=step.given._replace(joined=tuple(joined)))

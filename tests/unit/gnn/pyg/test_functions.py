@@ -252,6 +252,11 @@ def of(function: Callable[[Any, Any], Any]) -> Callable[[], Any]:
     return lambda: Between(function)
 
 
+class Waves(OwnWeights):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.first((x * 3).sin(), edge_index)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rows by weights": (lambda: Weighing(torch.relu), r"^mul \(test_functions.py:\d+\) reads something other than"),
     "own weights": (lambda: OwnWeights(torch.relu), r"^second \(test_functions.py:\d+\) reads something other than"),
@@ -263,7 +268,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "normalize of channels": (of(lambda m, h: F.normalize(h, dim=0)), "normalize over dim=0 reads all vertices"),
     "manhattan": (of(lambda m, h: F.normalize(h, p=1.0)), "normalize with p=1.0 is not supported, only the Euclidean"),
     "matrix": (of(lambda m, h: h * m.matrix), r"constant of shape \(5, 5\) is neither a number nor one value per"),
-    "powers of a row": (of(lambda m, h: h**m.row), r"pow.*function pow is not supported: a power whose exponent is no"),
+    "waves of features of unknown width": (
+        lambda: Waves(torch.relu),
+        "function sin is not supported: the width of the",
+    ),
+    "powers of a row": (of(lambda m, h: h**m.row), r"pow.*function pow is not supported: a power by several exponents"),
     "integers": (of(lambda m, h: h.to(torch.ones(3, dtype=torch.int64))), "rows of torch.int64 are not supported"),
     "a name": (of(lambda m, h: h.type()), "the module itself fails on a small graph on the CPU .*'str' object has no"),
     "a device that is not there": (of(lambda m, h: h.to("xla:0")), "the module itself fails on a small graph on the"),
