@@ -25,6 +25,7 @@ from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
+from freshet.gnn.pyg.forward.parameters import columns_of
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
@@ -79,9 +80,10 @@ def export_model(
     LayerNorm(mode="graph") and the like) keep the statistics they have there, and the model is approximate. `head`
     names a submodule whose output is served beside the embedding as logits: either the module's last layers, or one
     that forward does not use. `features` is the width of the features, for a module none of whose layers says it, such
-    as one of hops alone (LGConv, APPNP); the graph of `stats_from` has it as well. `output` says which of several
-    results the embedding is, by place or by key: 0 of (mu, logstd). `method` names another method than forward that
-    makes it, such as "encode".
+    as one of hops alone (LGConv, APPNP); the graph of `stats_from` has it as well. A forward that takes several rows of
+    a vertex, (text, numbers, edge_index), has the width of each, as {"text": 768, "numbers": 6}: the features are these
+    side by side. `output` says which of several results the embedding is, by place or by key: 0 of (mu, logstd).
+    `method` names another method than forward that makes it, such as "encode".
 
     A conv takes what it is handed as edge_attr for attributes of edges where it reads such (GINEConv), else for a
     weight; a forward may have both. stats_from then has them as well, as (x, edge_index, edge_weight or None,
@@ -113,7 +115,8 @@ def export_model(
     without PyTorch Geometric.
     """
     need("torch", "export_model")
-    asked = Asked(method, output, bool(edge_features))
+    asked = Asked(method, output, bool(edge_features), columns=columns_of(getattr(module, method, None), features))
+    features = sum(width for _, width in asked.columns) if asked.columns else features
     more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
     try:
         if isinstance(module, DeclaredModule):
@@ -202,8 +205,8 @@ def _refusal(first: ExportError, second: ExportError) -> ExportError:
     if str(second) in str(first):
         return first
     if second.about != RECORDED:
-        lines = [one and one[0] for one in (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))]
-        return second if all(lines) and lines[0] not in str(second) else first  # past what is read as it runs
+        line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))
+        return second if line and other and line[0] not in str(second) else first  # past what is read as it runs
     place, _, what = str(second).partition(": ")
     begin, listed, rest = str(first).partition("; supported are ")
     if place not in begin or not (listed or begin.startswith(what.split(" ")[0])):

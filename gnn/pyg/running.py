@@ -17,6 +17,7 @@ from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError
 
+_OLD_CACHES = ("cached_result", "cached_num_edges")  # of PyG's convs before 1.6, which many projects copied
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
 _TIMES = (
     "_use_segment_matmul_heuristic_output",
@@ -49,6 +50,7 @@ def copy_of(module: Module) -> Module:
         copied = copy.deepcopy(module, memo)
         for function in functions:
             _fill(memo[id(function)], function, memo)
+        forget(copied)
         return copied.eval()
     except Exception as error:
         msg = f"{type(module).__name__} cannot be copied ({type(error).__name__}: {error}), and is to stay as it is"
@@ -211,6 +213,6 @@ def clone_of(module: Module) -> Module:
 def forget(clone: Module) -> None:
     """Have convs with cached=True answer for the next graph, not for the one that they were trained on."""
     for part in clone.modules():
-        for name in _CACHES:
-            if hasattr(part, name):
+        for name in (*_CACHES, *(_OLD_CACHES if getattr(part, "cached", False) is True else ())):
+            if getattr(part, name, None) is not None:
                 setattr(part, name, None)

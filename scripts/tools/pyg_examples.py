@@ -96,7 +96,8 @@ def _names(metadata: Metadata) -> dict[str, Any]:
 class Outcome(NamedTuple):
     """Result of a model: why it is not made here, why it is refused, or how far it is off PyG on the stream.
 
-    option: whether it needed an option of export_model. rows: how many were compared.
+    option: whether it needed an option of export_model. rows: how many were compared. why: of its entry, what stands
+    against it. edited: the result after the edit that its entry has, where it was refused.
     """
 
     script: str
@@ -106,6 +107,8 @@ class Outcome(NamedTuple):
     off: float = 0.0
     rows: int = 0
     option: bool = False
+    why: str = ""
+    edited: Outcome | None = None
 
     @property
     def taken(self) -> bool:
@@ -124,7 +127,11 @@ def outcomes(examples: Path, only: str = "", table: Path = TABLE) -> Iterator[Ou
         entries = tomllib.load(file)["model"]
     for entry in entries:
         if only in f"{entry['script']}:{entry['make']}":
-            yield _outcome(examples, entry)
+            found = _outcome(examples, entry)._replace(why=entry.get("why", ""))
+            if found.refused and "edit" in entry:
+                run = entry.get("edited_run", entry.get("run", CALL))
+                found = found._replace(edited=_outcome(examples, {**entry, "edits": entry["edit"], "run": run}))
+            yield found
 
 
 def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
@@ -139,7 +146,7 @@ def _outcome(examples: Path, entry: dict[str, Any]) -> Outcome:
         options, metadata = entry.get("options", {}), _metadata(entry)
         features = dict.fromkeys(metadata[0], WIDTH) if "x_dict" in entry.get("run", CALL) else WIDTH
         try:
-            model = export_model(module, folder, features=features, **options)
+            model = export_model(module, folder, **{"features": features, **options})
         except ExportError as error:
             return found._replace(refused=str(error))
         if isinstance(model, Model):
@@ -162,7 +169,7 @@ def module_of(script: Path, entry: dict[str, Any]) -> nn.Module:
     home = ModuleType(f"example_{entry['script'].removesuffix('.py').replace('/', '_')}")
     names = home.__dict__
     sys.modules[home.__name__] = home  # where Python looks for the annotations of a class
-    for one in (*(script.with_name(name) for name in entry.get("beside", ())), script):
+    for one in (*(script.parent / name for name in entry.get("beside", ())), script):
         _define(one, names, entry)
     module: nn.Module = eval(entry["make"], names)
     names.setdefault("model", module)
@@ -195,7 +202,10 @@ def _size(module: nn.Module, entry: dict[str, Any]) -> None:
 
 def _define(script: Path, names: dict[str, Any], entry: dict[str, Any]) -> None:
     """Run a script's imports, its definitions, and the numbers that it gives names to."""
-    tree, late = ast.parse(script.read_text()), list[ast.stmt]()
+    text, late = script.read_text(), list[ast.stmt]()
+    for old, new in entry.get("edits", ()):
+        text = text.replace(old, new)
+    tree = ast.parse(text)
     names |= {name: value for name, value in _names(_metadata(entry)).items() if name not in names}
     for one in tree.body:
         if isinstance(one, ast.Import | ast.ImportFrom):
@@ -262,7 +272,7 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
     if isinstance(getattr(home, "data", None), Data):  # a forward reads it without being given it
         home.data = Data(**{name: value for name, value in values.items() if name != "batch"})  # type: ignore[attr-defined]
     for part in module.modules():
-        for name in [one for one in vars(part) if one.startswith("_cached_")]:
+        for name in [one for one in vars(part) if one.startswith(("_cached_", "cached_"))]:
             setattr(part, name, None)
     names = {
         "module": module,

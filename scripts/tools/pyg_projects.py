@@ -2,12 +2,16 @@
 
 The table pyg_projects.toml says which, at which commits. Nothing is fetched: `--checkouts` is a folder that has each
 repository as OWNER+NAME. What a file imports from elsewhere and does not have here is left out of it.
+
+`why` of an entry says what stands against a model that is refused; `edit` has texts of its script and what to write in
+their place, at most ten lines, as the refusal recommends. Such a model is tried again.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -31,14 +35,19 @@ def main() -> None:
     taken = [one for one in found if one.taken]
     differ = sum(not one.equal for one in taken)
     print(f"{len(found)} models of {len(projects)} projects: {len(taken)} taken, of which {differ} differ")
-    sys.exit(differ > 0)
+    for why, many in Counter(one.why or "no reason noted" for one in found if one.refused).most_common():
+        print(f"{many:3} refused: {why}")
+    edited = [one.edited for one in found if one.edited is not None]
+    print(f"{sum(one.equal for one in edited)} of {len(edited)} that are edited as they recommend are taken and equal")
+    sys.exit(differ > 0 or any(one.taken and not one.equal for one in edited))
 
 
 def _said(one: Outcome) -> str:
     if one.unmade:
         return f"not made here, {one.unmade}"
     if one.refused:
-        return f"refused, {one.refused.splitlines()[0]}"
+        after = "" if one.edited is None else f"; after its edit {_said(one.edited)}"
+        return f"refused, {one.refused.splitlines()[0]}{after}"
     return f"{'equal' if one.equal else 'DIFFERS'}, off by {one.off:.1e} in {one.rows} rows"
 
 

@@ -150,7 +150,7 @@ def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], d
     """Return a model's rows and logits by kind."""
     if isinstance(model, Model):
         (x,), (edges,), (weights,) = given.x.values(), given.edges.values(), given.weights.values()
-        graph = Graph(x, *edges, EdgeValues(len(weights), {WEIGHT: np.ones_like(weights)}, None))
+        graph = Graph(x, edges[0], edges[1], EdgeValues(len(weights), {WEIGHT: np.ones_like(weights)}, None))
         rows = own_scale.forward(model, graph, tolerance=TOLERANCE)
         return {"": rows}, {"": own_scale.logits(model, rows, tolerance=TOLERANCE)} if model.head else {}
     ends = list[RelationEdges]()

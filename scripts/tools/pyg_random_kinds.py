@@ -158,7 +158,7 @@ class _Dicts(Drawn):
 
     def conv_text(self, one: Relation, widths: dict[str, int], out: int, table: Iterable[str] = ()) -> str:
         s, t = widths[one[0]], widths[one[2]]
-        texts = list(table) or [*BETWEEN, *(WITHIN * 2 if one[0] == one[2] else ())]
+        texts = list(table) or [*BETWEEN, *(2 * list(WITHIN) if one[0] == one[2] else [])]
         return "pyg." + self.rng.choice(texts).format(s=s, t=t, o=out, k=out // 2)
 
     def layer(self, d: str) -> str:
@@ -178,7 +178,7 @@ class _Dicts(Drawn):
             return self.looped(d, chosen, out)
         aggr = self.rng.choice(("sum", "mean", "max", "min", "cat"))
         kind_of = self.rng.random()
-        table, more = (), ""
+        table, more = tuple[str, ...](), ""
         if kind_of < 0.2:
             table, more = ATTRIBUTED, ", edge_attr_dict"
         elif kind_of < 0.3:
@@ -246,7 +246,7 @@ class _Dicts(Drawn):
             kind, bad = self.rng.choice(list(widths)), self.rng.random() < hostile
             known = {"d": d, "k": kind, "j": self.rng.choice(list(widths)), "n": f"d{len(self.dicts)}"}
             same = [name for name, one in self.dicts.items() if one == widths]
-            known |= {"r": self.rng.choice(self.relations), "e": self.rng.choice(same)}
+            known |= {"r": str(self.rng.choice(self.relations)), "e": self.rng.choice(same)}
             chance = self.rng.random()
             if chance < 0.35:
                 self.rows = {f"{d}_{kind}": widths[kind]}
@@ -281,13 +281,13 @@ class _Dicts(Drawn):
         linears = {kind: f"nn.Linear({width}, {out[kind]})" for kind, width in widths.items()}
         norms = {kind: f"nn.{self.rng.choice(('LayerNorm', 'BatchNorm1d'))}({width})" for kind, width in widths.items()}
         parts = {
-            "`Linears`": lambda: self.by_kind(linears),
-            "`Norms`": lambda: self.by_kind(norms),
-            "`Linear1`": lambda: f"nn.Linear({widths[known['k']]}, 1)",
+            "`Linears`": self.by_kind(linears),
+            "`Norms`": self.by_kind(norms),
+            "`Linear1`": f"nn.Linear({widths.get(known['k'], 1)}, 1)",
         }
-        for name, make in parts.items():
+        for name, made in parts.items():
             if name in text:
-                text = text.replace(name, self.part(make()))
+                text = text.replace(name, self.part(made))
                 widths = out if name == "`Linears`" else widths
         return self.add(text.format(**known), widths)
 
@@ -339,6 +339,7 @@ def _draw_to_hetero(seed: int, hostile: float) -> Source:
     drawn.relations += [("user", "buys", "item")] * (not any(end == "item" for *_, end in drawn.relations))
     drawn.kinds |= {kind: KINDS[kind] for one in drawn.relations for kind in (one[0], one[2])}
     drawn.relations += [("item", "into", "user")] * (not any(end == "user" for *_, end in drawn.relations))
+    drawn.kinds |= {"user": KINDS["user"]}
     h = "x"
     drawn.parts = ["nn.Identity()"]
     for _ in range(drawn.rng.choice((1, 2))):

@@ -15,6 +15,7 @@ class Asked(NamedTuple):
     edge_features: whether convs that nobody calls get attributes of edges that they may do without. recorded: whether
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
     way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
+    columns: parameters that take columns of the rows each, with their widths, in order.
     """
 
     method: str = "forward"
@@ -23,6 +24,7 @@ class Asked(NamedTuple):
     recorded: bool = False
     both_ways: bool = False
     heads: tuple[str, ...] = ()
+    columns: tuple[tuple[str, int], ...] = ()
 
     def is_of_head(self, name: str) -> bool:
         """Return whether an operation, by its name, is one of a head."""

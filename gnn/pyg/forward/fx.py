@@ -29,6 +29,7 @@ from freshet.gnn.pyg.forward.parameters import (
     encoder_hint,
     read_rest,
     reads_dicts,
+    rows_by_name,
     takes_data,
     takes_no_edges,
     takes_nothing,
@@ -120,12 +121,14 @@ def _ways(
     if held and read and takes_no_edges(parameters):
         ways = ways_of(module, name, None, parameters[1:], recorded=asked.recorded)
         return [one._replace(takes_edges=False, held=HeldData(parameters[0].name)) for one in ways], parameters[1:]
+    if (by_name := rows_by_name(name, parameters, asked.columns)) is not None:
+        rows, named, more = by_name
+        return [one._replace(rows=rows) for one in ways_of(module, name, named, more, recorded=asked.recorded)], more
     try:
         edges, more = edge_parameter(name, parameters)
     except ExportError as error:
         if read and not held:
-            msg = f"{error}. {read} is read, and is no field of a Data of torch_geometric"
-            raise ExportError(msg) from None
+            refuse(f"{error}. {read} is read, and is no field of a Data of torch_geometric")
         raise
     ways = ways_of(module, name, edges, more, recorded=asked.recorded)
     return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more

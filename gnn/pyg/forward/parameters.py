@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing
 
-from freshet.gnn.pyg.errors import ExportError
+from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
 from freshet.gnn.pyg.refusals import KINDS, reads_types
@@ -22,9 +22,10 @@ from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, 
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
+ROW_NAMES = ("x", "X", "h", "features", "feature", "feats", "feat", "inputs", "node_features")
 DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
-ROWS_BESIDE = ", or where it has rows of vertices take one x, and columns of it: a, b = x.split([3, 5], dim=1)"
-ROWS_BESIDE += "; where it has numbers of edges one edge_attr, likewise"
+ROWS_BESIDE = ", or where it has rows of vertices give their widths: features={'a': 3, 'b': 5}, side by side in x"
+ROWS_BESIDE += "; where it has numbers of edges take one edge_attr, and columns of it"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
 
@@ -63,7 +64,10 @@ STANDARD = Shapes()
 
 
 class Parameters(NamedTuple):
-    """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place."""
+    """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place.
+
+    rows: the parameters for rows, with their widths, where it is not the first one alone; 0 for all columns.
+    """
 
     edges: str | None = None
     weights: str | None = None
@@ -78,6 +82,7 @@ class Parameters(NamedTuple):
     unread: str | None = None  # a parameter for attributes that keeps its None: no conv that gets it reads any
     layers: SampledLayers | None = None  # in the place of edges
     held: HeldData | None = None  # a Data that it reads without being given it
+    rows: tuple[tuple[str, int], ...] = ()
 
     @property
     def weights_of_data(self) -> str:
@@ -107,6 +112,8 @@ class Parameters(NamedTuple):
         options |= {name: of_sample(name, *sizes) if self.hops else None for name in self.of_sample}
         if self.edges is not None:
             options[self.edges] = edge_index
+        if self.rows:
+            return function(**cut(x, self.rows), **options)
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
 
 
@@ -193,6 +200,44 @@ def takes_no_edges(parameters: Sequence[inspect.Parameter]) -> bool:
     values = (*WEIGHT_NAMES, *ATTRIBUTE_NAMES)
     others = [p for p in parameters[1:] if p.name not in values]
     return bool(parameters) and parameters[0].name not in EDGE_NAMES and takes_nothing(others)
+
+
+def cut(x: Any, rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Return the columns of rows that parameters take, by name; all of them for one whose width is 0."""
+    found, begin = dict[str, Any](), 0
+    for name, width in rows:
+        found[name] = x[:, begin : begin + width] if width else x
+        begin += width
+    return found
+
+
+def columns_of(function: Any, features: Any) -> tuple[tuple[str, int], ...]:
+    """Return the parameters of a forward that `features` names, with their widths; none where it names kinds."""
+    if not callable(function) or not isinstance(features, Mapping) or not features:
+        return ()
+    names = inspect.signature(function).parameters
+    of_kinds = any(name.endswith("_dict") for name in names)
+    fits = all(name in names and isinstance(width, int) and width > 0 for name, width in features.items())
+    return tuple(features.items()) if fits and not of_kinds else ()
+
+
+def rows_by_name(
+    name: str, parameters: list[inspect.Parameter], columns: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[str, int], ...], str, list[inspect.Parameter]] | None:
+    """The parameters of a forward that take rows, where edges come first or `columns` are given; of edges, and others.
+
+    Raises: ExportError where none takes edges.
+    """
+    names = [p.name for p in parameters[:2]]
+    if not columns and len(names) == 2 and names[0] in EDGE_NAMES and names[1] in ROW_NAMES:
+        columns = ((names[1], 0),)
+    if not columns:
+        return None
+    rest = [p for p in parameters if p.name not in dict(columns)]
+    edges = next((p for p in rest if p.name in EDGE_NAMES), None)
+    if edges is None:
+        refuse(f"{name} takes ({', '.join(p.name for p in parameters)}), and beside features none called edge_index")
+    return columns, edges.name, [p for p in rest if p is not edges]
 
 
 def edge_parameter(name: str, parameters: list[inspect.Parameter]) -> tuple[str | None, list[inspect.Parameter]]:

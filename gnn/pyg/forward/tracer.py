@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 from torch_geometric.data import storage
-from torch_geometric.nn import DirGNNConv, GroupAddRev, MessagePassing, Sequential
+from torch_geometric.nn import DeepGraphInfomax, DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.edge_functions import as_operations
@@ -157,6 +157,11 @@ def _reversible(module: Any, x: Any, edge_index: Any, *more: Any) -> Any:
     return torch.cat(made, dim=module.split_dim)
 
 
+def _embedded(module: Any, *args: Any, **options: Any) -> tuple[Any, None, None]:
+    """Return what DeepGraphInfomax gives, with None in place of corrupted rows and of the summary of the graph."""
+    return module.encoder(*args, **options), None, None
+
+
 _NAMES = ModuleInputs(["x"], ["edge_index"], ["edge_weight"], ["edge_attr"])
 
 
@@ -255,16 +260,19 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
-        if type(m) in (DirGNNConv, GroupAddRev) or is_plain(m, Sequential):  # which call others
+        if type(m) in (DeepGraphInfomax, DirGNNConv, GroupAddRev) or is_plain(m, Sequential):  # which call others
             return False
         if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True
         return super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Note a call; GroupAddRev by what it computes, since its forward saves memory in a way that is not traced."""
-        if type(m) is GroupAddRev:
-            forward = partial(_reversible, m)
+        """Note a call; GroupAddRev by what it computes, since its forward saves memory in a way that is not traced.
+
+        Of DeepGraphInfomax its embeddings alone: the rest is of corrupted rows, which training has.
+        """
+        if type(m) in (GroupAddRev, DeepGraphInfomax):
+            forward = partial(_reversible if type(m) is GroupAddRev else _embedded, m)
         if not any(m is one for one in self.root.modules()):
             if any(True for _ in m.parameters()):
                 refuse(f"{place_here()} makes a {type(m).__name__} with new weights at each call: make it in __init__")

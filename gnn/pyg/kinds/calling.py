@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.parameters import ROWS_BESIDE, ModuleInputs, is_of_kinds, takes_data
+from freshet.gnn.pyg.forward.parameters import ROWS_BESIDE, ModuleInputs, cut, is_of_kinds, rows_by_name, takes_data
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
@@ -35,7 +35,8 @@ class ModuleCall(NamedTuple):
     since a HeteroConv hands on all that it gets. data: it takes all in one HeteroData. rows: whether it takes
     any; else learned rows are all that it reads. plain: it has one kind and one relation, and takes no dicts.
     edge_sets: the parameters that take a set of edges each; every set is a relation. of_sample: parameters that
-    describe a sample. traced: how a module without kinds is called, by its steps.
+    describe a sample. traced: how a module without kinds is called, by its steps. columns: the parameters that take
+    columns of the rows each, with their widths.
     """
 
     method: str
@@ -51,6 +52,12 @@ class ModuleCall(NamedTuple):
     edge_sets: tuple[str, ...] = ()
     of_sample: tuple[str, ...] = ()
     traced: Callable[[Any, Any, Any, Any, Any], Any] | None = None
+    columns: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def by_relation(self) -> bool:
+        """Return whether it takes edges by relation, of which data may have others."""
+        return not (self.plain or self.types or self.edge_sets or self.traced)
 
     def __call__(self, module: Any, kinds: Metadata, given: ModuleInputs) -> Any:
         """Call the method, so that its other parameters keep their defaults."""
@@ -77,6 +84,8 @@ class ModuleCall(NamedTuple):
             options = {name: values for name, values in named if name is not None}
             options |= {} if self.ids is None else {self.ids: dict(zip(kinds.names, given.ids, strict=True))}
         options |= self._of_sample(kinds, given)
+        if self.columns:
+            return function(**cut(x, self.columns), **{str(self.edges): edges}, **options)
         if not self.rows:
             return function(edges, **options)
         if self.edges is None:
@@ -143,8 +152,8 @@ def reads_kinds(module: Module, method: str) -> bool:
     return typed is not None and (typed.default is typed.empty or any(is_typed(part) for part in module.modules()))
 
 
-def call_of(module: Module, method: str, name: str) -> ModuleCall:
-    """Return how a module is called.
+def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, int], ...] = ()) -> ModuleCall:
+    """Return how a module is called; `columns`: see ModuleCall.
 
     Raises: ExportError where it needs something else than dicts by kind and relation, or than types of edges.
     """
@@ -162,11 +171,13 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     if sets := edge_sets_of(function):
         _refuse_needed(name, [p for p in parameters[1:] if p.name not in sets])
         return ModuleCall(method, edge_sets=sets)
+    if columns and (by_name := rows_by_name(name, parameters, columns)) is not None:
+        parameters = [p for one in (columns[0][0], by_name[1]) for p in parameters if p.name == one] + by_name[2]
     rows = not parameters or parameters[0].name not in _EDGES
     if len(parameters) < 1 + rows:
         refuse(f"{name} takes ({', '.join(p.name for p in parameters)}), {_CALLS}")
     named = next((p for p in parameters[rows:] if p.name in _EDGES), parameters[rows])
-    edges = None if named is parameters[rows] else named.name
+    edges = None if named is parameters[rows] and not columns else named.name
     rest = [p for p in parameters[rows:] if p.name not in (named.name, "" if types is None else types.name)]
     weights = attributes = None
     if types is None:
@@ -182,7 +193,8 @@ def call_of(module: Module, method: str, name: str) -> ModuleCall:
     _refuse_needed(name, [p for p in rest if p.name not in (weights, attributes, ids, *sampled)])
     typed = None if types is None else types.name
     unread = _unattributed(module)
-    return ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=sampled)
+    call = ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=sampled)
+    return call._replace(columns=columns)
 
 
 def _unattributed(module: Module) -> frozenset[Relation]:

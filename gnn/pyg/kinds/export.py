@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from pydantic import ValidationError
 from torch.nn import Module
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
+from freshet.gnn.pyg.check import on_one_thread, theirs_of
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.asked import Asked
@@ -29,6 +33,7 @@ from freshet.gnn.pyg.kinds.tracing import graph_of, with_all_attributes
 from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.statistics import gather
+from freshet.kinds_graph import RelationEdges
 
 PLAIN_TYPE = "edge"
 """The type of the edges of a module without kinds whose rows are learned."""
@@ -70,9 +75,9 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     if reason := made_with_bases(module):
         raise ExportError(reason)
     module = plain_copy(module)
-    heads = tuple(more.head.values()) if isinstance(more.head, Mapping) else (more.head,) if more.head else ()
-    asked, name = asked._replace(heads=heads), f"{type(module).__name__}.{asked.method}"
-    call = call_of(module, asked.method, name)
+    parts = tuple(more.head.values()) if isinstance(more.head, Mapping) else (more.head,) if more.head else ()
+    asked, name = asked._replace(heads=parts), f"{type(module).__name__}.{asked.method}"
+    call = call_of(module, asked.method, name, asked.columns)
     if more.metadata is None and more.mirrors is None and not reads_kinds(module, asked.method):
         call = call._replace(plain=True)
     kinds = _kinds(module, call, more, both_ways=asked.both_ways)
@@ -105,7 +110,35 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
         msg = f"edge_features are {more.edge_features}, but the module reads attributes of width "
         raise ExportError(msg + ", ".join(map(str, sorted(read_edges) or [0])))
     run = Run(call, kinds, asked, learned, frozenset(ops.ids), heads, frozen)
-    return compared(module, model, Graphs(run, widths, there), checks)
+    graphs = Graphs(run, widths, there)
+    made_as = compared(module, model, graphs, checks)
+    if more.metadata is None and call.by_relation:
+        _refuse_others(module, graphs)
+    return made_as
+
+
+def _refuse_others(module: Module, graphs: Graphs) -> None:
+    """Refuse a module whose rows depend on relations that it does not name, or on their order.
+
+    Raises: ExportError
+    """
+    run, (graph, _) = graphs.run, graphs.some()
+    kinds, none = run.kinds, graph.edges[0]
+    first = kinds.names[0]
+    others = kinds._replace(relations=[(first, "another", first), *kinds.relations[::-1]])
+    edges = [RelationEdges(none.src[:0], none.dst[:0], none.values[:0]), *graph.edges[::-1]]
+    with on_one_thread():
+        rows = theirs_of(module, run).rows(graph)
+        try:
+            again = theirs_of(module, replace(run, kinds=others)).rows(graph._replace(edges=edges))
+        except ExportError:  # it takes no other relations
+            return
+    shapes = [one.shape for one in rows], [one.shape for one in again]
+    if shapes[0] != shapes[1] or not all(map(partial(np.allclose, rtol=1e-4, atol=1e-4, equal_nan=True), rows, again)):
+        msg = (
+            "its rows depend on how many relations the data has, or on their order, which nothing says: give metadata="
+        )
+        raise ExportError(msg + "(kinds, relations), as data.metadata() gives them")
 
 
 def _there(ops: KindsOperations, kinds: Metadata) -> Parts:
@@ -144,6 +177,8 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked, *, both_ways: boo
         return kinds_of(module, more.metadata, more.mirrors)
     many = next((one.num_relations for one in module.modules() if hasattr(one, "num_relations")), 0)
     metadata = more.metadata
+    if metadata is None and not more.edge_types and not many:
+        refuse(f"nothing in it reads {call.types} (RGCNConv does): give it a default, or say edge_types=[...]")
     if metadata is None:
         names = list(more.edge_types) if more.edge_types else [str(number) for number in range(many)]
         metadata = (["vertex"], [("vertex", name, "vertex") for name in names])

@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric import nn as pyg
 
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import ExportError, export_model
 
 
@@ -301,3 +303,95 @@ def test_torch_does_not_take_what_is_traced_for_a_tensor(forward: Callable[..., 
     """It would read the memory of one: a crash of the process."""
     with pytest.raises(ExportError, match="Made cannot be traced"):
         export_model(module(forward), tmp_path / "m")
+
+
+def takes_edges_first(s: Any, edges: Any, features: Any, edge_weight: Any = None) -> Any:
+    return s.conv(features, edges, edge_weight).relu()
+
+
+def takes_rows_first(s: Any, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+    return s.conv(x, edge_index, edge_weight).relu()
+
+
+def test_a_forward_may_take_edges_before_rows(tmp_path: Path) -> None:
+    conv = pyg.GCNConv(4, 4)
+    model = export_model(module(takes_edges_first, conv=conv), tmp_path / "M")
+    assert model.sha256() == export_model(module(takes_rows_first, conv=conv), tmp_path / "N").sha256()
+
+
+def embeds_and_classifies(s: Any, x: Any, edge_index: Any) -> Any:
+    rows, _corrupted, _summary = s.dgi(x, edge_index)
+    return s.last(rows, edge_index)
+
+
+def classifies_what_is_corrupted(s: Any, x: Any, edge_index: Any) -> Any:
+    return s.last(s.dgi(x, edge_index)[1], edge_index)
+
+
+def test_rows_of_deep_graph_infomax_are_those_of_its_encoder(tmp_path: Path) -> None:
+    def corrupted(x: Any, edge_index: Any) -> Any:
+        return x[torch.randperm(x.size(0))], edge_index
+
+    dgi = pyg.DeepGraphInfomax(4, pyg.GCN(4, 4, 1), lambda z, *_: z.mean(0).sigmoid(), corrupted)
+    model = export_model(module(embeds_and_classifies, dgi=dgi, last=pyg.GCNConv(4, 3)), tmp_path / "M")
+    assert [layer.type for layer in model.layers] == ["gcn_conv", "gcn_conv"]
+    with pytest.raises(ExportError):
+        export_model(module(classifies_what_is_corrupted, dgi=dgi, last=pyg.GCNConv(4, 3)), tmp_path / "N")
+
+
+class KeepsItsWeights(pyg.MessagePassing):
+    """A conv that keeps what it makes of the edges, as those of PyG before 1.6 did."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="sum")
+        self.lin, self.cached, self.cached_result = nn.Linear(4, 3), True, None
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+        if not self.cached or self.cached_result is None:
+            self.cached_result = edge_index, edge_weight.exp()
+        edge_index, norm = self.cached_result
+        return self.propagate(edge_index, x=self.lin(x), norm=norm)
+
+    def message(self, x_j: Any, norm: Any) -> Any:
+        return norm.view(-1, 1) * x_j
+
+
+def test_what_a_copied_conv_keeps_of_the_graph_it_was_trained_on_is_made_again(tmp_path: Path) -> None:
+    conv = KeepsItsWeights()
+    with torch.no_grad():
+        conv(torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]]), torch.ones(2))
+    export_model(conv, tmp_path / "M", features=4)
+    assert conv.cached_result is not None
+
+
+class Beside(nn.Module):
+    """A module that takes several rows of each vertex."""
+
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.text, self.numbers, self.conv = nn.Linear(3, 4), nn.Linear(2, 4), conv
+
+    def forward(self, text: Any, numbers: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        return self.conv(torch.cat([self.text(text).tanh(), self.numbers(numbers)], -1), edge_index, edge_weight)
+
+
+class BesideOfTypes(Beside):
+    def forward(self, text: Any, numbers: Any, edge_index: Any, edge_type: Any) -> Any:  # type: ignore[override]
+        return self.conv(torch.cat([self.text(text).tanh(), self.numbers(numbers)], -1), edge_index, edge_type)
+
+
+def test_several_rows_of_a_vertex_are_columns_of_its_features(tmp_path: Path) -> None:
+    model = export_model(Beside(pyg.GCNConv(8, 3)), tmp_path / "M", features={"text": 3, "numbers": 2})
+    assert isinstance(model, Model)
+    assert model.features.width == 5
+    typed = export_model(BesideOfTypes(pyg.RGCNConv(8, 3, 2)), tmp_path / "N", features={"text": 3, "numbers": 2})
+    assert isinstance(typed, KindsModel)
+    assert typed.kinds == {"": 5}
+    for features, says in (
+        ({"text": 3}, "needs numbers"),
+        (None, "needs numbers, .* give their widths: features="),
+        ({"text": 3, "numbers": 2, "edge_index": 2}, "none called edge_index"),
+        ({"text": 3, "numbers": 4}, "fails|shapes"),
+    ):
+        with pytest.raises(ExportError, match=says):
+            export_model(Beside(pyg.GCNConv(8, 3)), tmp_path / "O", features=features)

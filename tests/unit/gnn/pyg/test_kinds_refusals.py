@@ -364,3 +364,23 @@ def test_a_module_that_differs_from_what_was_read_is_caught(tmp_path: Path, monk
     relations = {CITES: pyg.SAGEConv(5, 4), WRITES: pyg.SAGEConv((3, 5), 4), WRITTEN: pyg.SAGEConv((5, 3), 4)}
     with pytest.raises(ExportError, match="the exported full pass differs from the module: largest difference"):
         export_model(of.Layers([pyg.HeteroConv(relations)]), tmp_path / "M")
+
+
+class Counts(nn.Module):
+    """A module whose rows depend on the dict of edges itself."""
+
+    def __init__(self, factor: Callable[[Any], int]) -> None:
+        super().__init__()
+        self.conv, self.factor = hetero(of.sage), factor
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        factor = self.factor(edge_index_dict)
+        return {kind: factor * x for kind, x in self.conv(x_dict, edge_index_dict).items()}
+
+
+@pytest.mark.parametrize("factor", [len, lambda edges: 1 + list(edges).index(METADATA[1][0])])
+def test_relations_are_counted_where_metadata_says_them(factor: Callable[[Any], int], tmp_path: Path) -> None:
+    export_model(Counts(lambda edges: 2), tmp_path / "L", features=WIDTHS)
+    export_model(Counts(factor), tmp_path / "M", features=WIDTHS, metadata=METADATA)
+    with pytest.raises(ExportError, match=r"depend on how many relations the data has, .* give metadata="):
+        export_model(Counts(factor), tmp_path / "N", features=WIDTHS)

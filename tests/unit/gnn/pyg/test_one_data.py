@@ -161,7 +161,7 @@ class Columns(OfData):
 
 
 def test_rows_in_several_tensors_are_to_be_columns_of_one(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"needs .*marks, .* take one x, and columns of it: a, b = x.split"):
+    with pytest.raises(ExportError, match=r"needs .*marks, .* rows of vertices give their widths: features="):
         export_model(Columns(torch.relu), tmp_path / "M")
 
 
