@@ -4,9 +4,9 @@
 
 Section 4 of ATLAS: GraphConv, SAGEConv and GINConv of two layers and 128 hidden channels over a graph whose rows need
 not fit into memory. `freshet embed` runs in a process of its own; its anonymous memory is looked at from outside, and
-its bytes are those of its calls, whether the page cache had them or not. Beside it stand a gather of each destination's in-neighbours over
-memory-mapped rows (DGI's way), whose rows stay in the page cache here, and the bytes that it reads where they do not:
-a page of 4 KiB for each edge and layer. Both are of GraphConv.
+its bytes are those of its calls, whether the page cache had them or not. Beside it stand a gather of each
+destination's in-neighbours over memory-mapped rows (DGI's way), whose rows stay in the page cache here, and the bytes
+that it reads where they do not: a page of 4 KiB for each edge and layer. Both are of GraphConv.
 
 Comparable: the models, the hidden width, layer-wise execution within a budget, and exactness. Not comparable: the size
 (111 to 269 million vertices there); the machine (12 cores and an RTX 5090 there, one process here); the disk.
