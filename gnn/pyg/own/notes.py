@@ -201,6 +201,8 @@ def _linear(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue 
         return made[0] if isinstance(made, tuple) else made
 
     result = call.result[0] if isinstance(call.result, tuple) else call.result
+    if call.name in ("sum", "mean") and width * result.numel() // size > _LARGEST:
+        call.refuse(f"{call.name} of {width} numbers of each row to {result.numel() // size} is too wide to be read")
     rows = tensor.movedim(noted.axis, 0).reshape(size, -1).double().numpy()
     for axis in [d for d, n in enumerate(result.shape) if n == size]:
         matrix, shift = _matrix_of(run, size, width, axis)
@@ -209,6 +211,9 @@ def _linear(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue 
             made = NotedValue(linear(value, matrix, shift, over, call.place), axis)
             return made if not isinstance(call.result, tuple) else [made, *[None] * (len(call.result) - 1)]
     call.refuse(f"{call.name} reads more than one vertex or edge at once")
+
+
+_LARGEST = 1 << 24  # entries of a matrix that stands for a sum
 
 
 def _matrix_of(run: Callable[[np.ndarray], Any], size: int, width: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -385,10 +390,7 @@ NOTES: dict[str, Note] = {
     "clamp_max": _layer(lambda max: _clamp(None, max)),
     "linalg_vector_norm": _length,
     "_trilinear": _trilinear,
-    "amax": _reduced("max"),
-    "amin": _reduced("min"),
-    "max": _reduced("max"),
-    "min": _reduced("min"),
+    **{name: _reduced(name.removeprefix("a")) for name in ("amax", "amin", "max", "min")},
     "_to_copy": _cast,
     "copy": _copied,
     **EDGE_NOTES,

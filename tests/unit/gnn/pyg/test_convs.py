@@ -149,6 +149,11 @@ REFUSED = {
 }
 
 
+def test_kernels_that_are_too_wide_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="sum of 9600 numbers of each row to 3200 is too wide to be read"):
+        export_model(pyg.GMMConv(4, 32, dim=3, kernel_size=25, separate_gaussians=True), tmp_path)
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_freshet_does_not_have_is_refused_by_name(what: str, tmp_path: Path) -> None:
     make, message = REFUSED[what]
