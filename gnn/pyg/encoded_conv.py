@@ -49,10 +49,14 @@ class EncodedConv(Module):
         """True if the conv gets attributes as they are, too."""
         return "edge_attr" in self._handed.values()
 
+    def given(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> dict[str, Any]:
+        """Return what functions are given."""
+        of_edges = {"edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
+        return of_edges | {"vertices": (x if isinstance(x, Tensor) else x[1]).size(0), "edges": edge_index.size(1)}
+
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
         """Return the rows that the conv gives."""
-        of_edges = {"edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
-        of_edges |= {"vertices": (x if isinstance(x, Tensor) else x[1]).size(0), "edges": edge_index.size(1)}
+        of_edges = self.given(x, edge_index, edge_weight, edge_attr)
         made = {name: encoder(**of_edges) for name, encoder in self.encoders.items()}
         made |= {name: of_edges[what] for name, what in self._handed.items()}
         edges = edge_index if self.edges is None else self.edges(**of_edges)
@@ -72,3 +76,26 @@ class FrontedConv(EncodedConv):
         rows = {name: one for name, one in given.items() if name.startswith("rows")}
         others = {name: one for name, one in given.items() if name not in rows}
         return self.conv(**{self._parameter: self.front(**rows)}, **others)
+
+
+class FunctionOfEdges(EncodedConv):
+    """A function of rows and edges that stands in a forward, such as rows beside degrees or a sum over neighbours."""
+
+    def __init__(self, function: Module) -> None:
+        """Take the function of rows0, and of what EncodedConv gives others."""
+        super().__init__(Module(), {}, {}, {})
+        self.function = function
+
+    @property
+    def flow(self) -> str:
+        """The direction of messages that are taken."""
+        return "source_to_target"
+
+    @property
+    def decomposed_layers(self) -> int:
+        """The number of layers that it takes apart."""
+        return 1
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
+        """Return the rows that it makes."""
+        return self.function(rows0=x, **self.given(x, edge_index, edge_weight, edge_attr))

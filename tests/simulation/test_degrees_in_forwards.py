@@ -25,7 +25,7 @@ MODULES = of.modules(IN_WIDTH, EDGE_WIDTH)
 def test_a_stream_with_deletions_loops_and_crashes(name: str, tmp_path: Path) -> None:
     torch.manual_seed(7)
     module: Any = MODULES[name]().eval()
-    model: Any = export_model(module, tmp_path)
+    model: Any = export_model(module, tmp_path, features=IN_WIDTH)
     module.double()
 
     def by_pyg(graph: Graph) -> np.ndarray:

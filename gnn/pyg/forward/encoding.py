@@ -9,35 +9,94 @@ from typing import Any
 from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
+from freshet.gnn.pyg.encoded_conv import FunctionOfEdges
 from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.opening import opened
-from freshet.gnn.pyg.forward.recorded import RecordingReader
+from freshet.gnn.pyg.forward.recorded import RecordingReader, is_of_rows
 from freshet.gnn.pyg.steps import written_class
 
 
 class EncodingReader(RecordingReader):
     """A reader whose convs may be handed functions of what edges have, if it records."""
 
+    _has_kinds = False
+
     def __init__(self, *given: Any, asked: Asked) -> None:
         """Take what a reader takes, and what is asked for."""
         super().__init__(*given, asked=asked)
         self._of_edges = set[Any]()
+        self._mixed = set[Any]()  # functions of rows and edges that are no rows yet
 
     def _read(self, node: Any) -> None:
         if self._recorded and self._encodes(node):
             self._of_edges.add(node)
             if not self._is_function(node, node.all_input_nodes):  # one of sizes alone is of rows as well
                 return
+        if self._recorded and not self._has_kinds and self._mixes(node):
+            self._mixed.add(node)
+            return
         try:
             super()._read(node)
         except ExportError as error:
             raise error.of(error.about or (RECORDED if self._is_encoded(node) else "")) from error.__cause__
 
     def _settle(self, node: Any) -> None:
-        if node not in self._of_edges:
+        if node in self._mixed:
+            self._mixed.discard(node)
+            self._rows[node] = self._function_of_edges(node)
+        elif node not in self._of_edges:
             super()._settle(node)
+
+    def _mixes(self, node: Any) -> bool:
+        """Return whether an operation reads rows of one layer and edges, or functions of both, beside constants."""
+        read = node.all_input_nodes
+        known = (self._rows, self._waiting, self._mixed, self._of_edges, self._samples, self._constants)
+        if not all(any(one in of for of in known) for one in read):
+            return False
+        mixed = [one for one in read if one in self._mixed]
+        rows = any(one in self._rows or one in self._waiting for one in read)
+        edges = any(
+            (one in self._of_edges and one not in self._waiting) or self._samples.is_tensor(one) for one in read
+        )
+        if not mixed and not (rows and edges):
+            return False
+        op = self._submodule(node)
+        if op is not None and not (is_of_rows(op) and self._opens(self._name(node)) is None):
+            return False
+        for one in () if mixed else read:  # so that layers of rows before it say how wide these are
+            self._settle(one)
+        if len({name for one in read for name in self._read_rows(one)}) == 1:
+            return True
+        for one in mixed:
+            self._settle(one)
+        return bool(mixed) and self._mixes(node)
+
+    def _read_rows(self, node: Any) -> set[str]:
+        """Return the names of the rows that something is made of."""
+        found, seen, waiting = set[str](), set[Any](), [node]
+        while waiting:
+            one = waiting.pop()
+            if one in self._rows:
+                found.add(self._rows[one])
+            elif one not in seen and one not in self._constants and self._samples.size_of(one) is None:
+                waiting += one.all_input_nodes
+            seen.add(one)
+        return found
+
+    def _function_of_edges(self, node: Any) -> str:
+        """Note a function of rows and edges; returns the name of its rows."""
+        reads, names = dict[str, int](), list(self._read_rows(node))
+
+        def given(one: Any) -> str | None:
+            return "rows0" if one in self._rows else self._given_of_edges(node, one, reads)
+
+        function = self._again(node, given)
+        if function is None:
+            raise ExportError(self._reads_other(node))
+        step = Encoding({}, {}, {}, set(reads)).step(self._name(node), None)
+        return self._ops.add(names[0], step._replace(op=FunctionOfEdges(function)))
 
     def _encodes(self, node: Any) -> bool:
         """Return whether an operation reads edges, what these have, sizes, functions of these, and constants alone."""
@@ -123,17 +182,21 @@ class EncodingReader(RecordingReader):
         """
 
         def given(one: Any) -> str | None:
-            if (size := self._samples.size_of(one)) is not None:
-                return size
-            relation = self._samples.relation_of("edges", one)
-            what = self._what_of_edges(one) if relation is None else ("edge_index", relation)
-            if what is None:
-                return None
-            if reads.setdefault(*what) != what[1]:
-                self._refuse_several(node, {reads[what[0]], what[1]})
-            return what[0]
+            return self._given_of_edges(node, one, reads)
 
         function = self._again(node, given)
         if function is None:
             refuse(f"{self._place(node)} reads the weights or attributes of edges in another shape than they have")
         return function
+
+    def _given_of_edges(self, node: Any, one: Any, reads: dict[str, int]) -> str | None:
+        """Return the name under which functions of edges are given something, which goes into `reads`."""
+        if (size := self._samples.size_of(one)) is not None:
+            return size
+        relation = self._samples.relation_of("edges", one)
+        what = self._what_of_edges(one) if relation is None else ("edge_index", relation)
+        if what is None:
+            return None
+        if reads.setdefault(*what) != what[1]:
+            self._refuse_several(node, {reads[what[0]], what[1]})
+        return what[0]

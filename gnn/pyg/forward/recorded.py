@@ -109,7 +109,7 @@ class RecordingReader(Reader):
         if node.op == "call_module":
             name = self._name(node)
             kept = self._opens(name) is not None or self._is_of_head(name)
-            return not kept and _is_of_rows(self._root.get_submodule(node.target))
+            return not kept and is_of_rows(self._root.get_submodule(node.target))
         return True
 
     def _settle(self, node: Any) -> None:
@@ -160,7 +160,7 @@ class RecordingReader(Reader):
         return traced_again([one for one in self._nodes if one in needed], self._root, outside)
 
 
-def _is_of_rows(module: Module) -> bool:
+def is_of_rows(module: Module) -> bool:
     """Return whether a module of torch's or PyG's may be a function of each row."""
     if written_class(module) is not None or any(isinstance(one, MessagePassing) for one in module.modules()):
         return False

@@ -109,6 +109,10 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
+    def is_tensor(self, node: Any) -> bool:
+        """Return whether a node is edges or what these have, moved about or not."""
+        return isinstance(self._values.get(node), torch.Tensor)
+
     def is_size(self, node: Any) -> bool:
         """Return whether a node is a size of the graph, or several."""
         return isinstance(self._values.get(node), int | tuple)

@@ -109,6 +109,7 @@ class KindsReader(EncodingReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
     _ops: KindsOperations
+    _has_kinds = True
 
     def __init__(
         self,

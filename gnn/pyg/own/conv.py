@@ -12,7 +12,7 @@ import numpy as np
 from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
-from freshet.gnn.pyg.encoded_conv import EncodedConv
+from freshet.gnn.pyg.encoded_conv import EncodedConv, FunctionOfEdges
 from freshet.gnn.pyg.errors import RECORDED, refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
 from freshet.gnn.pyg.own.lines import steps_of
@@ -77,7 +77,9 @@ def relation_conv_of(where: str, step: Step, source: int | None, target: int | N
 
 
 def _conv_name(step: Step) -> str:
-    """Return the name of the class of a conv, with functions of what edges have in front of it or not."""
+    """Return the name of the class of a conv, with functions of what its edges have in front of it or not."""
+    if isinstance(step.op, FunctionOfEdges):
+        return "a function of rows and edges"
     op = step.op.conv if isinstance(step.op, EncodedConv) else step.op
     return class_name(op).rsplit(".", 1)[1]
 
@@ -163,12 +165,18 @@ def input_width(step: Step, failed: Callable[[str], object] = lambda _: None) ->
     given, widths = _given(step), _widths(step)
     attrs = [0] if given.attributes is None else _attr_widths(step)
     pairs = (ConvWidths(*one) for one in islice(product(widths, attrs), _MOST_TRIES))
-    return next((one.rows for one in fitting(step, given, pairs, failed)), None)
+    found = (one.rows for one in fitting(step, given, pairs, failed))
+    if isinstance(step.op, FunctionOfEdges):  # whose parts may read other numbers
+        fits = set(islice(found, 2))
+        return fits.pop() if len(fits) == 1 else None
+    return next(found, None)
 
 
 def _widths(step: Step) -> list[int]:
     """Return widths that a conv's rows may have, the likeliest first."""
     conv: Any = step.op
+    if isinstance(conv, FunctionOfEdges):
+        return list(range(1, _MOST_TRIES + 1))
     said = getattr(conv, "in_channels", None) or getattr(conv, "channels", None)  # the latter: CGConv
     kept = list(said) if isinstance(said, tuple | list) else [said]
     kept += [getattr(part, name, None) for part in conv.modules() for name in ("in_features", "in_channels")]

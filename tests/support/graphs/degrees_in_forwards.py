@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch_geometric import nn as pyg
 from torch_geometric import utils
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -108,6 +109,33 @@ def beside_attributes(s: Any, x: Any, edges: Any, attr: Any) -> Any:
     return s.conv(x, edges, torch.cat([attr, (root[edges[0]] * root[edges[1]]).view(-1, 1)], 1))
 
 
+def degrees_as_features(s: Any, x: Any, edges: Any) -> Any:
+    deg = degree(edges[1], x.size(0), dtype=x.dtype)
+    return s.conv(torch.cat([x, torch.log(deg + 1).view(-1, 1)], dim=1), edges)
+
+
+def around_a_conv(s: Any, x: Any, edges: Any) -> Any:
+    root = degree(edges[1], x.size(0), dtype=x.dtype).clamp(min=1).pow(-0.5).unsqueeze(-1)
+    return s.conv(x * root, edges) * root + x
+
+
+def neighbours_by_hand(s: Any, x: Any, edges: Any) -> Any:
+    """Two layers of a GCN without a conv."""
+    root = roots(degree(edges[1], x.size(0), dtype=x.dtype))
+    norm = (root[edges[0]] * root[edges[1]]).view(-1, 1)
+    for lin in (s.first, s.second):
+        h = lin(x)
+        x = torch.relu(h + scatter(h[edges[0]] * norm, edges[1], dim=0, dim_size=x.size(0), reduce="sum"))
+    return x
+
+
+def attention_by_hand(s: Any, x: Any, edges: Any, attr: Any) -> Any:
+    h = s.lin(x)
+    pairs = torch.cat([h[edges[0]], h[edges[1]], attr], dim=1)
+    alpha = softmax(F.leaky_relu(s.att(pairs)).view(-1), edges[1], num_nodes=x.size(0))
+    return torch.zeros_like(h).index_add_(0, edges[1], alpha.view(-1, 1) * h[edges[0]])
+
+
 def by_sources(s: Any, x: Any, edges: Any) -> Any:
     root = roots(degree(edges[0], x.size(0)))
     return s.conv(x, edges, root[edges[0]] * root[edges[1]])
@@ -158,6 +186,12 @@ def modules(width: int, edge_width: int) -> dict[str, Callable[[], Any]]:
         "scored, improved": lambda: OfAttributes(scored, conv=pyg.GCNConv(width, 3, improved=True), score=score()),
         "scored hops": lambda: OfAttributes(scored, conv=pyg.SGConv(width, 3, K=2), score=score()),
         "scored by hand": lambda: OfAttributes(scored_by_hand, conv=pyg.GraphConv(width, 3), score=score()),
+        "degrees as features": lambda: Forward(degrees_as_features, conv=pyg.SAGEConv(width + 1, 3)),
+        "around a conv": lambda: Forward(around_a_conv, conv=pyg.GraphConv(width, width)),
+        "neighbours by hand": lambda: Forward(neighbours_by_hand, first=nn.Linear(width, 4), second=nn.Linear(4, 3)),
+        "attention by hand": lambda: OfAttributes(
+            attention_by_hand, lin=nn.Linear(width, 3), att=nn.Linear(6 + edge_width, 1)
+        ),
         "beside attributes": lambda: OfAttributes(
             beside_attributes, conv=pyg.GINEConv(nn.Linear(width, 3), edge_dim=edge_width + 1)
         ),

@@ -31,6 +31,7 @@ ONE: dict[str, tuple[list[str], dict[str, Any]]] = {  # its layers, and what the
     ),
     "both ways": (["linear", "propagation"], {"normalize": True, "degrees": "both"}),
     "counted": (["linear", "propagation"], {"normalize": True}),
+    "neighbours by hand": (["linear", "propagation", "relu"] * 2, {}),
 }
 
 
@@ -38,9 +39,17 @@ ONE: dict[str, tuple[list[str], dict[str, Any]]] = {  # its layers, and what the
 def test_a_known_norm_becomes_one_propagation(name: str, tmp_path: Path) -> None:
     model = export_model(MODULES[name](), tmp_path / "M")
     types, options = ONE[name]
-    found = [layer for layer in model.layers if layer.type not in ("affine", "scale")]
+    found = [layer for layer in model.layers if layer.type not in ("affine", "scale", "keep", "join")]
     assert [layer.type for layer in found] == types
     assert options.items() <= found[-1].model_dump().items()
+
+
+def test_widths_are_those_with_which_a_function_runs(tmp_path: Path) -> None:
+    """Its parts may read other numbers than rows."""
+    module = Forward(lambda s, x, e: x * s.lin(utils.degree(e[1], x.size(0)).view(-1, 1)), lin=nn.Linear(1, 1))
+    with pytest.raises(ExportError, match="width of the rows"):
+        export_model(module, tmp_path / "M")
+    assert export_model(module, tmp_path / "M", features=WIDTH).features.width == WIDTH
 
 
 def scaled_twice() -> dict[str, Any]:
@@ -90,12 +99,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "infinity that stays": (lambda: Forward(unmasked, conv=sym(4, 4)), "the module itself gives NaN or infinity"),
     "another view": (lambda: Forward(viewed, conv=sym(4, 4)), "setitem .* writes over what is read again"),
-    "other numbers": (
+    "a mask of rows": (
         lambda: Forward(
             lambda s, x, e: s.conv(x, e, utils.degree(e[1], x.size(0)).masked_fill(x[:, 0] > 0, 1.0)[e[1]]),
             conv=sym(4, 4),
         ),
-        "masked_fill .* reads something other",
+        "counts or normalises over edges by hand",
+    ),
+    "rows of edges": (lambda: Forward(lambda s, x, e: x[e[0]]), "returns a tensor of 2 dimensions, expected the rows"),
+    "a sum by sources": (
+        lambda: Forward(lambda s, x, e: utils.scatter(x[e[1]], e[0], dim=0, dim_size=x.size(0))),
+        "a function of rows and edges is not supported: .* brings edges together by the sources of edges",
+    ),
+    "a mean of all vertices": (
+        lambda: Forward(lambda s, x, e: x - (x * utils.degree(e[1], x.size(0)).view(-1, 1)).mean(0)),
+        "mean reads more than one vertex or edge at once|reads something other",
     ),
     "a mask of what is no divisor": (
         lambda: Forward(

@@ -121,7 +121,6 @@ OF_PYG = {
     "to_undirected": (lambda e, x: utils.to_undirected(e), "--undirected"),
     "dropout_edge": (lambda e, x: utils.dropout_edge(e, p=0.5)[0], "pass training=self.training"),
     "coalesce": (lambda e, x: utils.coalesce(e), "each is there once"),
-    "degree": (lambda e, x: x * utils.degree(e[1], x.size(0)), "a conv that does"),
     "to_dense_adj": (lambda e, x: utils.to_dense_adj(e), "give convs edge_index itself"),
     "subgraph": (lambda e, x: utils.subgraph([0, 1], e)[0], "behind self.training"),
 }
