@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,14 @@ from freshet.gnn.pyg.kinds.building import Built, build, heads_of
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds, type_of
 from freshet.gnn.pyg.kinds.levels import distinct, grouped, levels_of
 from freshet.gnn.pyg.kinds.looking_up import Learned, StoredGraph, learned_of, listed_ids
-from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, kinds_of
+from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, Relation, kinds_of
 from freshet.gnn.pyg.kinds.operations import KindsOperations
 from freshet.gnn.pyg.kinds.reading import read
 from freshet.gnn.pyg.kinds.running import Run, initialised
 from freshet.gnn.pyg.kinds.tracing import graph_of, with_all_attributes
 from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
 from freshet.gnn.pyg.own.differing import compared
+from freshet.gnn.pyg.running import own_classes
 from freshet.gnn.pyg.statistics import gather
 from freshet.kinds_graph import RelationEdges
 
@@ -125,8 +127,9 @@ def _refuse_others(module: Module, graphs: Graphs) -> None:
     run, (graph, _) = graphs.run, graphs.some()
     kinds, none = run.kinds, graph.edges[0]
     first = kinds.names[0]
-    others = kinds._replace(relations=[(first, "another", first), *kinds.relations[::-1]])
-    edges = [RelationEdges(none.src[:0], none.dst[:0], none.values[:0]), *graph.edges[::-1]]
+    more = {(first, "another", first), *_named_in_code(module)} - set(kinds.relations)
+    others = kinds._replace(relations=[*sorted(more), *kinds.relations[::-1]])
+    edges = [RelationEdges(none.src[:0], none.dst[:0], none.values[:0])] * len(more) + graph.edges[::-1]
     with on_one_thread():
         rows = theirs_of(module, run).rows(graph)
         try:
@@ -139,6 +142,13 @@ def _refuse_others(module: Module, graphs: Graphs) -> None:
             "its rows depend on how many relations the data has, or on their order, which nothing says: give metadata="
         )
         raise ExportError(msg + "(kinds, relations), as data.metadata() gives them")
+
+
+def _named_in_code(module: Module) -> set[Relation]:
+    """The relations that stand in the code of a module's own classes."""
+    functions = [one for kind in own_classes(module) for one in vars(kind).values() if isinstance(one, FunctionType)]
+    constants = [one for function in functions for one in function.__code__.co_consts if isinstance(one, tuple)]
+    return {one for one in constants if len(one) == 3 and all(isinstance(part, str) for part in one)}
 
 
 def _there(ops: KindsOperations, kinds: Metadata) -> Parts:

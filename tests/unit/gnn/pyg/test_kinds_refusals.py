@@ -384,3 +384,17 @@ def test_relations_are_counted_where_metadata_says_them(factor: Callable[[Any], 
     export_model(Counts(factor), tmp_path / "M", features=WIDTHS, metadata=METADATA)
     with pytest.raises(ExportError, match=r"depend on how many relations the data has, .* give metadata="):
         export_model(Counts(factor), tmp_path / "N", features=WIDTHS)
+
+
+class AsksForAnother(Counts):
+    """A module whose rows depend on a relation that no conv has."""
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        factor = 2 if edge_index_dict.get(("paper", "sells", "author")) is None else 3
+        return {kind: factor * x for kind, x in self.conv(x_dict, edge_index_dict).items()}
+
+
+def test_whether_a_relation_is_there_is_read_where_metadata_says_it(tmp_path: Path) -> None:
+    export_model(AsksForAnother(len), tmp_path / "M", features=WIDTHS, metadata=METADATA)
+    with pytest.raises(ExportError, match="depend on how many relations the data has"):
+        export_model(AsksForAnother(len), tmp_path / "N", features=WIDTHS)
