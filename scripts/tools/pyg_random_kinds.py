@@ -134,7 +134,7 @@ class _Dicts(Drawn):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.turned = False
-        self.sizes = ("{h}.size(0)", "{h}.shape[0]", "len({h})", "-1")
+        self.sizes = "{h}.size(0)", "{h}.shape[0]", "len({h})", "-1"
         every = list(POOL) if self.rng.random() < 0.7 else [one for one in POOL if "tag" not in one]
         chosen = self.rng.sample(every, self.rng.randint(2, 5))
         self.relations = [one for one in POOL if one in chosen]

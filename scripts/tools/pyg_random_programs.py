@@ -55,7 +55,8 @@ class Drawn:
         self.rows: dict[str, int] = {"x": FEATURES}
         self.turned = self.rng.random() < 0.12
         self.begin = self.rng.random() < 0.25
-        self.sizes, self.classifier = SIZES, ""
+        self.sizes: tuple[str, ...] = SIZES
+        self.classifier = ""
 
     def part(self, text: str) -> str:
         """Add a part of the module, and return its name."""
