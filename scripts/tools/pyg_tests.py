@@ -245,10 +245,11 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
             conv,
             more,
             two="x_0" in given,
-            shape=getattr(rows, "shape", [])[1:] if getattr(rows, "ndim", 0) == 3 else None,
+            shape=rows.shape[1:] if isinstance(conv, pyg.DNAConv) and torch.is_tensor(rows) else None,
         )
-        is_of_floats = isinstance(rows, torch.Tensor) and rows.is_floating_point()
-        options = {"features": int(rows[0].numel()) + 3 * ("pos" in edges)} if is_of_floats and rows is not None else {}
+        if isinstance(rows, torch.Tensor) and rows.is_floating_point():
+            width = rows.shape[1:].numel() if isinstance(conv, pyg.DNAConv) else rows.shape[-1]
+            options = {"features": width + 3 * ("pos" in edges)}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
