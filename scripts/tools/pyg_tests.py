@@ -245,7 +245,7 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
             conv,
             more,
             two="x_0" in given,
-            shape=rows.shape[1:] if isinstance(conv, pyg.DNAConv) and torch.is_tensor(rows) else None,
+            shape=rows.shape[1:] if isinstance(conv, pyg.DNAConv) and isinstance(rows, torch.Tensor) else None,
         )
         if isinstance(rows, torch.Tensor) and rows.is_floating_point():
             width = rows.shape[1:].numel() if isinstance(conv, pyg.DNAConv) else rows.shape[-1]
