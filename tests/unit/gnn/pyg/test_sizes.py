@@ -229,6 +229,22 @@ def test_a_traced_forward_branches_on_no_number_that_its_first_call_begins(
         export_model(module, tmp_path / "N", features=4)
 
 
+def counts_in_a_buffer(module: Any, x: Any, edge_index: Any) -> Any:
+    module.buffer += 1
+    return module.conv(x, edge_index) * (1 + (module.buffer > 100_000) * (module.most or 0))
+
+
+def test_a_traced_forward_branches_on_no_count_in_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.gnn.pyg.check._CALLS", 100)
+    monkeypatch.setattr(Counted, "forward", counts_in_a_buffer)
+    module = Counted(None)
+    module.register_buffer("buffer", torch.zeros(()))
+    export_model(module, tmp_path / "M", features=4)
+    module.most = 1
+    with pytest.raises(ExportError, match="other rows when it is called again"):
+        export_model(module, tmp_path / "N", features=4)
+
+
 def begins_to_count(module: Any, x: Any, edge_index: Any) -> Any:
     module.calls = getattr(module, "calls", 0) + 1
     h = module.conv(x, edge_index)
