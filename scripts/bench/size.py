@@ -96,7 +96,9 @@ def make_events(path: Path, snapshot: Path, vertices: int, edges: int, width: in
 def run(folder: Path, out: str, *options: str, events: str = "") -> tuple[dict[str, Any], int]:
     """Run a job to its end; its `run.json`, and the private memory that its process held last."""
     command = [str(FRESHET), "run", "--model", "M", "--events", f"{events or out}.parquet", "--out", out, *options]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = folder / f"{out}.stderr"
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=stderr)
     last, over = [0], threading.Event()
 
     def sample() -> None:
@@ -112,7 +114,7 @@ def run(folder: Path, out: str, *options: str, events: str = "") -> tuple[dict[s
     over.set()
     watcher.join()
     if code:
-        raise SystemExit(f"freshet run ended with {code}")
+        raise SystemExit(f"freshet run ended with {code}:\n{said.read_text()[-2000:]}")
     return json.loads((folder / out / "run.json").read_text()), last[0]
 
 
