@@ -38,18 +38,17 @@ from rich.table import Table
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
 from scripts.bench.arxiv_stream import EDGES, VERTICES, WIDTH
+from scripts.bench.peer_graph import Graph, Workload
 from scripts.bench.peer_systems import (
     FANOUT,
     Affected,
     Everything,
-    Graph,
     Net,
     OfDgl,
     OfFreshet,
     Ripple,
     Sampled,
     System,
-    Workload,
     sage_net,
 )
 from scripts.bench.throughput import machine
@@ -84,7 +83,7 @@ class Stream:
         self.system, self.events, self.at = system, events, 0
 
     def epoch(self, size: int) -> tuple[float, float]:
-        """Take so many events; return seconds on the wall and of the processor.
+        """Take `size` events; return seconds on the wall and of the processor.
 
         Raises: EOFError at the end of the stream.
         """
@@ -131,7 +130,7 @@ class Stream:
 
 
 def errors(system: System, workload: Workload, net: Net, end: int) -> dict[str, float]:
-    """Return how far rows are from those of a full pass in float64 after so many events."""
+    """Return how far rows are from those of a full pass in float64 behind the first `end` events."""
     graph = Graph(workload)
     graph.apply(0, end)
     mask, x = graph.present, graph.x

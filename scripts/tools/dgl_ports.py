@@ -246,6 +246,7 @@ def ported(model: nn.Module, loops: bool) -> nn.Module:
     """Return a model of DGL with layers of PyTorch Geometric; `loops`: whether each vertex has one self-loop."""
     if type(model).__name__ in _PORTS:
         return _PORTS[type(model).__name__](model, loops).eval()
-    found = copy.copy(model)
-    found._modules = {name: one and ported(one, loops) for name, one in model._modules.items()}
+    found = copy.deepcopy(model)
+    for name, layer in model.named_children():
+        setattr(found, name, ported(layer, loops))
     return found.eval()

@@ -102,7 +102,7 @@ class KindsTracer(Tracer):
 def graph_of(
     module: Module, name: str, call: ModuleCall, kinds: Metadata, *, edge_functions: bool
 ) -> tuple[Any, Module, ModuleInputs]:
-    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes; `edge_functions` as Tracer has it.
+    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes; `edge_functions` as in Tracer.
 
     Raises: ExportError naming what cannot be traced, and where.
     """

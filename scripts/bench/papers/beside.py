@@ -11,7 +11,8 @@ import torch
 
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
-from scripts.bench.peer_systems import Affected, Graph, Net, OfFreshet, Workload
+from scripts.bench.peer_graph import Graph, Workload
+from scripts.bench.peer_systems import Affected, Net, OfFreshet
 from scripts.bench.peers import Stream
 
 Rates = dict[int, dict[str, float]]
@@ -58,7 +59,7 @@ def _most(workload: Workload, sizes: Sequence[int]) -> int:
 
 
 def given_of(workload: Workload, end: int) -> list[torch.Tensor]:
-    """Return what a model is called with after so many events: rows, edges, and weights or attributes if it has any."""
+    """Return what a model is called with behind the first `end` events: rows, edges, weights or attributes if any."""
     graph = Graph(workload)
     graph.apply(0, end)
     edges = np.flatnonzero(graph.present)
@@ -67,7 +68,7 @@ def given_of(workload: Workload, end: int) -> list[torch.Tensor]:
 
 
 def error_of(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
-    """Return how far rows are from PyTorch Geometric's in float64 after so many events, of the largest value."""
+    """Return how far rows are from PyTorch Geometric's in float64 behind those events, of the largest value."""
     given = [one.double() if one.is_floating_point() else one for one in given_of(workload, end)]
     want = net.double()(*given).numpy()
     net.float()

@@ -70,7 +70,7 @@ def lines_of(command: list[str]) -> list[dict[str, Any]]:
 
 
 def run(folder: Path, events: str, parallelism: int, window: int, runtime: str) -> dict[str, Any]:
-    """Return the summary of a job over a stream, with epochs of so many edges."""
+    """Return the summary of a job over a stream, with epochs of `window` edges."""
     out = folder / f"out-{events}-{parallelism}-{window}"
     inputs = [f"--{name}={folder / path}" for name, path in (("model", "M"), ("snapshot", "S"))]
     inputs += [f"--events={folder / events}.parquet", f"--out={out}"]

@@ -29,7 +29,8 @@ from torch import nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
 from scripts.bench.papers.beside import Beside, measured, percent
-from scripts.bench.peer_systems import Net, Workload
+from scripts.bench.peer_graph import Workload
+from scripts.bench.peer_systems import Net
 from scripts.bench.throughput import machine
 
 BATCHES = (1000, 100, 10, 1)

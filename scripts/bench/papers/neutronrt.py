@@ -38,7 +38,8 @@ from freshet.gnn.pyg.export import export_model
 from scripts.bench.arxiv_stream import EDGES, VERTICES, WIDTH
 from scripts.bench.layer_work import Watch
 from scripts.bench.papers.beside import error_of, given_of, percent, rate
-from scripts.bench.peer_systems import Affected, AttributedNet, Net, OfFreshet, Workload
+from scripts.bench.peer_graph import Workload
+from scripts.bench.peer_systems import Affected, AttributedNet, Net, OfFreshet
 from scripts.bench.peers import Stream
 from scripts.bench.throughput import machine
 

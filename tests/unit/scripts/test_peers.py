@@ -13,7 +13,8 @@ from freshet.gnn.model import Model  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from scripts.bench.arxiv_stream import WIDTH  # noqa: E402
 from scripts.bench.papers.beside import measured  # noqa: E402
-from scripts.bench.peer_systems import Affected, Net, WeightedNet, Workload, sage_net  # noqa: E402
+from scripts.bench.peer_graph import Workload  # noqa: E402
+from scripts.bench.peer_systems import Affected, Net, WeightedNet, sage_net  # noqa: E402
 from scripts.bench.peers import ENTRIES, TOLERANCE, Stream, errors  # noqa: E402
 
 VERTICES, EDGES, EVENTS = 300, 9_000, 900
