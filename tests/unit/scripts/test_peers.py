@@ -41,7 +41,7 @@ def test_it_is_exact_if_it_says_so(entry: Any, given: tuple[Workload, Net, Model
             stream.epoch(size)
         found = errors(stream.system, workload, net, stream.at)
     assert (found["max_error"] <= TOLERANCE) == entry.is_exact
-    assert (found["median_error"] <= TOLERANCE) == entry.is_exact
+    assert (found["mean_error"] <= TOLERANCE) == entry.is_exact
     with pytest.raises(EOFError):
         stream.epoch(EVENTS)
 
