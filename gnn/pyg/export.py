@@ -37,6 +37,7 @@ from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
 from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.gnn.pyg.layers import convert_chain
+from freshet.gnn.pyg.optional_weights import warn_of_weights
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
@@ -263,6 +264,7 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
         refuse(f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}")
     graphs = plain_graphs(traced, model, head, statistics)
     model = compared(module, model, graphs, checks)
+    warn_of_weights(module, graphs)
     if traced.own is not None:
         _check_own(module, model, graphs, traced.own(model.features.edge_width))
     return model
