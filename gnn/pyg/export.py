@@ -201,9 +201,13 @@ def _recorded_where_needed(
     raise _refusal(*refused)
 
 
+_NAMES_A_PART = re.compile(r"export_model\(model\.[\w.]+, folder\)$")
+"""What is to be done, of a module whose part can be exported."""
+
+
 def _refusal(first: ExportError, second: ExportError) -> ExportError:
     """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
-    if str(second) in str(first):
+    if str(second) in str(first) or _NAMES_A_PART.search(str(first)):
         return first
     if second.about != RECORDED:
         line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))
