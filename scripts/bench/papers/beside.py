@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import orjson
 import torch
 
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
 from scripts.bench.peer_graph import Graph, Workload
 from scripts.bench.peer_systems import Affected, Net, OfFreshet
-from scripts.bench.peers import Stream
+from scripts.bench.peers import TOLERANCE, Stream
+from scripts.bench.throughput import machine
 
 Rates = dict[int, dict[str, float]]
 
@@ -83,3 +86,11 @@ def rate(value: float) -> str:
 def percent(share: float) -> str:
     """Return a share in percent."""
     return f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
+
+
+def finish(graphs: dict[str, dict[str, Any]]) -> NoReturn:
+    """Print all figures as a JSON line, and exit: with 1 if rows are off."""
+    worst = max(one["error"] for models in graphs.values() for one in models.values())
+    option = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    print(orjson.dumps({"machine": machine(), "graphs": graphs, "max_error": worst}, option=option).decode())
+    sys.exit(f"off by {worst:.1e}" if worst > TOLERANCE else 0)
