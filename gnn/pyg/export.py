@@ -202,7 +202,7 @@ def _recorded_where_needed(
 
 
 _NAMES_A_PART = re.compile(r"export_model\(model\.[\w.]+, folder\)$")
-"""What is to be done, of a module whose part can be exported."""
+"""The end of a refusal that says which part of the module to export."""
 
 
 def _refusal(first: ExportError, second: ExportError) -> ExportError:

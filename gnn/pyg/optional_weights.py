@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
@@ -41,7 +42,7 @@ def warn_of_weights(module: Module, graphs: Graphs) -> None:
         warnings.warn(msg + f"{method} has no {optional[0]}", stacklevel=2)
 
 
-def _rows(module: Module, graphs: Graphs, graph: KindsGraph, none: tuple[()] | list[str]) -> list[np.ndarray] | None:
+def _rows(module: Module, graphs: Graphs, graph: KindsGraph, none: Sequence[str]) -> list[np.ndarray] | None:
     """Return a module's rows in float64, called with None for these parameters; None where it fails."""
     theirs = theirs_of(module, graphs.run)
     method = graphs.run.asked.method

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,31 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.gnn.pyg.steps import takes_attributes
 from scripts.tools.pyg_coverage import CALLS
+from scripts.tools.pyg_tests import BETWEEN, Related, RelatedAttributed
 
-WITHIN, BETWEEN = ("a", "to", "a"), ("a", "to", "b")
+WITHIN = ("a", "to", "a")
 _EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 3]])
 _WIDTH = 4
-
-
-class OneRelation(nn.Module):
-    """A HeteroConv of one relation."""
-
-    def __init__(self, conv: nn.Module, relation: tuple[str, str, str]) -> None:
-        """Take the conv and its relation."""
-        super().__init__()
-        self.conv = pyg.HeteroConv({relation: conv})
-
-    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
-        """Return what the conv gives."""
-        return self.conv(x_dict, edge_index_dict)
-
-
-class OfAttributes(OneRelation):
-    """The same with attributes of edges."""
-
-    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:  # type: ignore[override]
-        """Return what the conv gives."""
-        return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
 
 
 def outcome(name: str, relation: tuple[str, str, str]) -> str | None:
@@ -60,7 +39,7 @@ def outcome(name: str, relation: tuple[str, str, str]) -> str | None:
         torch.manual_seed(1)
         conv = eval(f"{name}({needed})", {**vars(pyg), "nn": nn, "torch": torch})
         attributed = takes_attributes(conv)
-        module = (OfAttributes if attributed else OneRelation)(conv, relation).eval()
+        module = (RelatedAttributed if attributed else Related)(conv, relation).eval()
         width = getattr(conv, "edge_dim", None) or getattr(conv, "dim", None) or 2
         rows, edges = {kind: torch.randn(5, _WIDTH) for kind in kinds}, {relation: _EDGES}
         more = [{relation: torch.randn(_EDGES.shape[1], int(width))}] if attributed else []

@@ -24,7 +24,7 @@ from torch_geometric import nn as pyg
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.gnn.pyg.running import clone_of
 
-_BETWEEN = ("a", "to", "b")
+BETWEEN = ("a", "to", "b")
 _EDGES = ("edge_weight", "edge_attr", "edge_type", "pos_edge_index", "neg_edge_index", "pos")
 _MOST = 12
 
@@ -89,22 +89,29 @@ class _WithPositions(_On):
         return self.conv(x[:, 3:], x[:, :3], edge_index)
 
 
-class _Related(nn.Module):
-    def __init__(self, conv: nn.Module) -> None:
+class Related(nn.Module):
+    """A HeteroConv of one relation, between two kinds if nothing else is said."""
+
+    def __init__(self, conv: nn.Module, relation: tuple[str, str, str] = BETWEEN) -> None:
+        """Take the conv and its relation."""
         super().__init__()
-        self.conv = pyg.HeteroConv({_BETWEEN: conv})
+        self.conv = pyg.HeteroConv({relation: conv})
 
     def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        """Return what the conv gives."""
         return self.conv(x_dict, edge_index_dict)
 
 
-class _RelatedWeighted(_Related):
+class _RelatedWeighted(Related):
     def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any) -> Any:  # type: ignore[override]
         return self.conv(x_dict, edge_index_dict, edge_weight_dict=edge_weight_dict)
 
 
-class _RelatedAttributed(_Related):
+class RelatedAttributed(Related):
+    """The same with attributes of edges."""
+
     def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:  # type: ignore[override]
+        """Return what the conv gives."""
         return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
 
 
@@ -118,9 +125,9 @@ _PLAIN: dict[tuple[str, ...], Any] = {
     ("pos",): _WithPositions,
 }
 _RELATED: dict[tuple[str, ...], Any] = {
-    (): _Related,
+    (): Related,
     ("edge_weight",): _RelatedWeighted,
-    ("edge_attr",): _RelatedAttributed,
+    ("edge_attr",): RelatedAttributed,
 }
 
 
@@ -234,7 +241,7 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
             return "it is called without rows of targets"
         module = _RELATED[edges](conv)
         options = {
-            "metadata": (["a", "b"], [_BETWEEN]),
+            "metadata": (["a", "b"], [BETWEEN]),
             "features": {k: one.shape[-1] for k, one in zip("ab", rows, strict=True)},
         }
     else:

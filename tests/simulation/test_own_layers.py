@@ -6,14 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from freshet.schema import Graph
 from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.messages import message_layers, weighed_attributes, written_models
 from tests.support.graphs.models import IN_WIDTH, make_model
-from tests.support.simulation.changing_edges import crashes_of
+from tests.support.simulation.changing_edges import crashes_of, pyg_pass
 
 LAYERS = message_layers(IN_WIDTH) | weighed_attributes(IN_WIDTH)
 MAKERS = written_models(IN_WIDTH) | {
@@ -51,16 +49,7 @@ def test_a_conv_that_was_read_is_what_pyg_computes_in_float64(name: str, tmp_pat
     more, reads = READ[name]
     module: Any = getattr(read_convs, name)(IN_WIDTH, *more).eval()
     model = export_model(module, tmp_path, features=IN_WIDTH, edge_features=EDGE_WIDTH if "attr" in reads else None)
-    module.double()
-
-    def by_pyg(graph: Graph) -> np.ndarray:
-        index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
-        of_edges = {"attr": graph.values.full_attr(EDGE_WIDTH), "weight": graph.values.weight}
-        given = [torch.tensor(of_edges[name], dtype=torch.float64) for name in reads.split()]
-        with torch.no_grad():
-            made: np.ndarray = module(torch.tensor(graph.x, dtype=torch.float64), index, *given).numpy()
-        return made
-
+    by_pyg = pyg_pass(module.double(), reads)
     # In 1 to 4 parts, in turn; the longest one in 2 and 3.
     seeds = (1, 2) if name == "FiveConvs" else (list(READ).index(name) % 4,)
     assert all([crashes_of(model, seed, by_pyg) for seed in seeds])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,10 +14,9 @@ pyg = pytest.importorskip("torch_geometric.nn")
 from torch_geometric.utils import degree  # noqa: E402
 
 from freshet.gnn.pyg.export import export_model  # noqa: E402
-from freshet.schema import Graph  # noqa: E402
 from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
-from tests.support.simulation.changing_edges import crashes_of  # noqa: E402
+from tests.support.simulation.changing_edges import crashes_of, pyg_pass  # noqa: E402
 
 KEPT = {"mode": "cat", "aggrs_kwargs": [{}, {"learn": True, "t": 1.5}]}
 MIXED = {"mode": "proj", "mode_kwargs": {"in_channels": IN, "out_channels": 7}}
@@ -147,17 +145,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
     called = module if isinstance(module, Scored | First | Positions | Times | Earlier) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
-    called.double()
-
-    def by_pyg(graph: Graph) -> np.ndarray:
-        index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
-        of_edges = {"attr": graph.values.full_attr(EDGE_WIDTH), "weight": graph.values.weight}
-        given = [torch.tensor(of_edges[one], dtype=torch.float64) for one in reads.split()]
-        with torch.no_grad():
-            made: np.ndarray = called(torch.tensor(graph.x, dtype=torch.float64), index, *given).numpy()
-        return made
-
-    assert crashes_of(model, list(CONVS).index(name) % 4, by_pyg)
+    assert crashes_of(model, list(CONVS).index(name) % 4, pyg_pass(called.double(), reads))
 
 
 class Plain(torch.nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,15 +17,31 @@ _NAMES = (*_OF_ONE, "add_self_loops", "add_remaining_self_loops", "remove_self_l
 _LIBRARIES = ("torch", "torch_geometric", "freshet")
 
 
-def _home(name: str) -> dict[str, Any]:
-    return vars(gcn_conv if name == "gcn_norm" else utils)
+def function_of_edges(name: str) -> Callable[..., Any]:
+    """Return the function that PyG has under a name at this time."""
+    found: Callable[..., Any] = getattr(gcn_conv if name == "gcn_norm" else utils, name)
+    return found
+
+
+@contextmanager
+def replaced(homes: Iterable[dict[str, Any]], hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Have namespaces hold `hooks`, by the names that PyG has, in place of its functions, whatever they call these."""
+    by_id = {id(function_of_edges(name)): hook for name, hook in hooks.items()}
+    before = [(home, name, value) for home in homes for name, value in list(home.items()) if id(value) in by_id]
+    try:
+        for home, name, value in before:
+            home[name] = by_id[id(value)]
+        yield
+    finally:
+        for home, name, value in before:
+            home[name] = value
 
 
 def _by_name(name: str) -> Callable[..., Any]:
     """Return a function that calls the one which PyG has under that name at the time of the call."""
 
     def called(*args: Any, **options: Any) -> Any:
-        return _home(name)[name](*args, **options)
+        return function_of_edges(name)(*args, **options)
 
     called.__name__ = called.__qualname__ = name
     called.__module__ = "torch_geometric.utils"  # as what it calls, which writes to none of its arguments
@@ -43,20 +59,12 @@ def as_operations(module: Module) -> Iterator[None]:
 
     Also where a part of the module keeps one, as in `self.norm = gcn_norm`.
     """
-    functions = {name: _home(name)[name] for name in _NAMES}
-    hooks = {id(one): _hooked(name, one) for name, one in functions.items()}
     homes = [vars(utils), *map(vars, module.modules())]
-    for name, module in list(sys.modules.items()):
-        if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(module, "__dict__", None), dict):
-            homes.append(vars(module))
-    before = [(home, name, value) for home in homes for name, value in list(home.items()) if id(value) in hooks]
-    try:
-        for home, name, value in before:
-            home[name] = hooks[id(value)]
+    for name, code in list(sys.modules.items()):
+        if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(code, "__dict__", None), dict):
+            homes.append(vars(code))
+    with replaced(homes, {name: _hooked(name, function_of_edges(name)) for name in _NAMES}):
         yield
-    finally:
-        for home, name, value in before:
-            home[name] = value
 
 
 def _hooked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, take
 
-_Key = tuple[Over, str, tuple[float, ...], Value | None]
+_Key = tuple[Over, str, float, Value | None]
 
 
 class Degrees:
@@ -19,7 +19,7 @@ class Degrees:
     def __init__(self) -> None:
         """Begin with none."""
         self._roots = dict[_Key, Value]()
-        self._missing = dict[Over, Value]()
+        self._loopless: Value | None = None
         self._messages = dict[Value, Value]()
 
     def of(self, value: Value) -> Value:
@@ -75,7 +75,7 @@ class Degrees:
 
     def _root(self, value: Value) -> Value:
         """Return 1 / sqrt(degree) of vertices, 0 where the degree is 0."""
-        key = value.over, value.name, (_fill(value),), value.of[0] if value.of else None
+        key = value.over, value.name, _fill(value), value.of[0] if value.of else None
         if key not in self._roots:
             degree = self._degree(value)
             exponent = {"exponent": np.array([-0.5])}
@@ -102,15 +102,15 @@ class Degrees:
         return square if _fill(value) == 1.0 else Value("mul", 1, "vertices", (square, fill), place)
 
     def _without_loop(self, place: str) -> Value:
-        """Return 1 for vertices without a self-loop, else 0: of all in-edges and those that are none, the numbers."""
-        if "looped" not in self._missing:
+        """Return 1 for vertices without a self-loop, else 0: in-edges from others, less all in-edges, plus 1."""
+        if self._loopless is None:
             counts = [
                 Value("aggregate", 1, "vertices", (replace(constant(np.ones(1), place), over=over),), place, name="sum")
                 for over in ("unlooped", "edges")
             ]
             more = Value("sub", 1, "vertices", (counts[0], counts[1]), place)
-            self._missing["looped"] = Value("add", 1, "vertices", (more, constant(np.ones(1), place)), place)
-        return self._missing["looped"]
+            self._loopless = Value("add", 1, "vertices", (more, constant(np.ones(1), place)), place)
+        return self._loopless
 
 
 def _fill(value: Value) -> float:

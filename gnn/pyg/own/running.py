@@ -21,6 +21,7 @@ from torch_geometric.nn.conv import gcn_conv
 from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
+from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
 from freshet.gnn.pyg.own.edges import add_self_loops, aggregated, gcn_norm, remove_self_loops, scatter, softmax
@@ -352,18 +353,11 @@ def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: No
 @contextmanager
 def _noting(recorder: Recorder, kinds: Iterable[type]) -> Iterator[None]:
     """Have PyG's functions of edges noted as one operation each, under whatever names the code of classes has them."""
-    functions = {name: getattr(gcn_conv if name == "gcn_norm" else utils, name) for name in _NOTED}
-    hooks = {id(one): _noted(recorder, name, one, _NOTED[name]) for name, one in functions.items()}
     homes = [vars(utils), vars(gcn_conv)]
     for base in {base: None for kind in kinds for base in kind.__mro__}:
         if base.__module__ not in ("builtins", "torch.nn.modules.module"):
             homes.append(vars(sys.modules[base.__module__]))
             homes += [f.__globals__ for f in vars(base).values() if inspect.isfunction(f)]
-    before = [(home, name, value) for home in homes for name, value in list(home.items()) if id(value) in hooks]
-    try:
-        for home, name, value in before:
-            home[name] = hooks[id(value)]
+    hooks = {name: _noted(recorder, name, function_of_edges(name), note) for name, note in _NOTED.items()}
+    with replaced(homes, hooks):
         yield
-    finally:
-        for home, name, value in before:
-            home[name] = value

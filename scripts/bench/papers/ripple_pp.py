@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), help="default: all on arxiv, three on the others")
-    parser.add_argument("--scale", type=int, default=40, help="of Reddit's and Products' shapes: one in so many")
+    parser.add_argument("--scale", type=int, default=40, help="divides the sizes of Reddit's and Products' shapes")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     asked = parser.parse_args()
     torch.manual_seed(3)

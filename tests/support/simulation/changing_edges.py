@@ -104,6 +104,21 @@ def stream(seed: int) -> list[Record]:
     return changes.records
 
 
+def pyg_pass(module: Any, reads: str) -> Callable[[Graph], np.ndarray]:
+    """Return the full pass of a module in float64, which is called with what `reads` names: weight, attr, or both."""
+    import torch
+
+    def by_pyg(graph: Graph) -> np.ndarray:
+        index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
+        of_edges = {"attr": graph.values.full_attr(EDGE_WIDTH), "weight": graph.values.weight}
+        given = [torch.tensor(of_edges[one], dtype=torch.float64) for one in reads.split()]
+        with torch.no_grad():
+            made: np.ndarray = module(torch.tensor(graph.x, dtype=torch.float64), index, *given).numpy()
+        return made
+
+    return by_pyg
+
+
 def crashes_of(model: Model, seed: int, another: Callable[[Graph], np.ndarray] | None = None) -> int:
     """Hold a job of a model, whether or not it reads attributes, against the full pass and itself; its crashes.
 

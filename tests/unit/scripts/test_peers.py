@@ -1,4 +1,4 @@
-"""What Freshet is measured beside: exact where it says so, on a stream with deletions."""
+"""The systems of scripts/bench/peers.py give exact rows where they say so, on a stream with deletions."""
 
 from __future__ import annotations
 
