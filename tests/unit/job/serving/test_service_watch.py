@@ -69,11 +69,24 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     found.close()
 
 
+class Lines(list[dict[str, Any]]):
+    """Lines that `freshet watch` prints, and whether it has said from which epoch on it watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = threading.Event()
+
+    def say(self, *words: object, **options: Any) -> None:
+        print(*words, **options)
+        if "watching from epoch" in str(words):
+            self.began.set()
+
+
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Lines that `freshet watch` prints."""
-    found = list[dict[str, Any]]()
+def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    found = Lines()
     monkeypatch.setattr(watching, "print_line", found.append)
+    monkeypatch.setattr(watching, "print", found.say, raising=False)
     return found
 
 
@@ -83,11 +96,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return int(end.value.code or 0), *capsys.readouterr()
 
 
-def meanwhile(lines: list[dict[str, Any]], *steps: tuple[int, Callable[[], object]]) -> None:
-    """Do each once so many lines were printed, on another thread."""
+def meanwhile(lines: Lines, *steps: tuple[int, Callable[[], object]]) -> None:
+    """Do each after that number of lines, on another thread: the first not before the watch has begun."""
 
     def act() -> None:
         deadline = time.monotonic() + 60
+        lines.began.wait(60)
         for number, step in steps:
             while len(lines) < number and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -110,7 +124,7 @@ def brief(lines: list[dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_watch_goes_on_with_the_next_job(jobs: Jobs, lines: list[dict[str, Any]], ahead: int) -> None:
+def test_watch_goes_on_with_the_next_job(jobs: Jobs, lines: Lines, ahead: int) -> None:
     """And back; the changes of every event are printed, also where the next job has read further."""
     jobs.step("A", "B")
     jobs.promote("A")
@@ -139,7 +153,7 @@ def test_watch_goes_on_with_the_next_job(jobs: Jobs, lines: list[dict[str, Any]]
     assert list(lines[2])[:2] == ["generation", "model"]
 
 
-def test_watch_has_the_classes_of_the_model_that_serves(jobs: Jobs, lines: list[dict[str, Any]]) -> None:
+def test_watch_has_the_classes_of_the_model_that_serves(jobs: Jobs, lines: Lines) -> None:
     """The class before is of the same model: what a change of the model makes of it is no change of the vertex."""
     jobs.step("A", "B")
     jobs.promote("A")
@@ -162,7 +176,9 @@ def test_watch_waits_for_another_job_where_one_has_ended(jobs: Jobs, capsys: pyt
     write_json(jobs.folder / "A" / run_file.RUN, {"state": run_file.FINISHED})
     began = list[int]()
     following = ServiceWatch(jobs.service, None, lambda *_: None, lambda one: began.append(one.generation))
-    meanwhile([], (0, lambda: jobs.promote("B")), (0, lambda: Path.rename(jobs.folder / "B", jobs.folder / "away")))
+    begun = Lines()
+    begun.began.set()
+    meanwhile(begun, (0, lambda: jobs.promote("B")), (0, lambda: Path.rename(jobs.folder / "B", jobs.folder / "away")))
     deadline, step = time.monotonic() + 60, 0
     said = ""
 
@@ -183,7 +199,7 @@ def test_watch_waits_for_another_job_where_one_has_ended(jobs: Jobs, capsys: pyt
     following.close()
 
 
-def test_watch_takes_the_folder_as_an_argument(jobs: Jobs, lines: list[dict[str, Any]]) -> None:
+def test_watch_takes_the_folder_as_an_argument(jobs: Jobs, lines: Lines) -> None:
     jobs.step("A")
     jobs.promote("A")
     meanwhile(lines, (0, lambda: jobs.step("A")))
