@@ -22,8 +22,8 @@ class EncodedConv(Module):
     ) -> None:
         """Take the conv; functions by parameter; which of weights and attributes others get; and what makes its edges.
 
-        A function is given those of `edge_index`, `edge_weight`, `edge_attr`, `vertices` and `edges` that it reads,
-        the last two of which are numbers. Without one the edges are those of the graph.
+        A function is given those of `edge_index`, its rows `end_0` and `end_1`, `edge_weight`, `edge_attr`, `vertices`
+        and `edges` that it reads, the last two of which are numbers. Without one the edges are those of the graph.
         """
         super().__init__()
         self.conv, self.encoders, self.edges = conv, ModuleDict(encoders), edges
@@ -52,6 +52,7 @@ class EncodedConv(Module):
     def given(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> dict[str, Any]:
         """Return what functions are given."""
         of_edges = {"edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
+        of_edges |= {"end_0": edge_index[0], "end_1": edge_index[1]}
         return of_edges | {"vertices": (x if isinstance(x, Tensor) else x[1]).size(0), "edges": edge_index.size(1)}
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:

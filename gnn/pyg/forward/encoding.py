@@ -193,10 +193,17 @@ class EncodingReader(RecordingReader):
         """Return the name under which functions of edges are given something, which goes into `reads`."""
         if (size := self._samples.size_of(one)) is not None:
             return size
+        if (end := self._samples.end_of(one)) is not None:
+            return self._noted(node, ("edge_index", end[0]), reads) and f"end_{end[1]}"
         relation = self._samples.relation_of("edges", one)
         what = self._what_of_edges(one) if relation is None else ("edge_index", relation)
-        if what is None:
-            return None
+        return None if what is None else self._noted(node, what, reads)
+
+    def _noted(self, node: Any, what: tuple[str, int], reads: dict[str, int]) -> str:
+        """Note that a function reads what edges of a relation have; returns what that is called.
+
+        Raises: ExportError where it reads the same of those of another one.
+        """
         if reads.setdefault(*what) != what[1]:
             self._refuse_several(node, {reads[what[0]], what[1]})
         return what[0]

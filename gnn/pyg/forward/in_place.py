@@ -33,7 +33,8 @@ _FRESH = {
     *("cat", "concat", "concatenate", "hstack", "column_stack", "stack"),
     *("max", "min", "sum", "mean", "prod", "amax", "amin", "size", "dim", "numel", "zeros_like", "ones_like"),
     *("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "bincount"),
-    *("rsqrt", "reciprocal", "eq", "isinf", "scatter_add", "index_add", "masked_fill", "gather", "index_select"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "invert", "logical_and", "logical_or", "logical_not"),
+    *("rsqrt", "reciprocal", "isinf", "scatter_add", "index_add", "masked_fill", "gather", "index_select"),
 }
 _FRESH_ATTRIBUTES = {"shape", "device", "dtype", "ndim", "is_cuda", "layout"}
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
@@ -112,7 +113,7 @@ def _written(node: Any, root: Module) -> list[Any]:
 def writes(node: Any) -> bool:
     """Return whether a function or method writes to its first argument."""
     label = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target))
-    if label in _WRITES_NOTHING:
+    if label in _WRITES_NOTHING or node.target in (operator.and_, operator.or_, operator.not_):
         return False
     if (
         node.target in _OPERATORS

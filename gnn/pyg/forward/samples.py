@@ -109,6 +109,18 @@ class Samples:
         value = self._values.get(node)
         return isinstance(value, torch.Tensor) and torch.equal(value, self._types)
 
+    def end_of(self, node: Any) -> tuple[int, int] | None:
+        """Return the relation of whose edges a node is one end, and which; None where that is read as it stands."""
+        return None
+
+    def is_of_all(self, node: Any) -> bool:
+        """Return whether a node is edges, or what these have, of several types at once; False without types."""
+        return False
+
+    def is_of_types(self, node: Any) -> bool:
+        """Return whether a node is a function of the types of edges alone; False without types."""
+        return False
+
     def is_tensor(self, node: Any) -> bool:
         """Return whether a node is edges or what these have, moved about or not."""
         return isinstance(self._values.get(node), torch.Tensor)
@@ -157,7 +169,7 @@ class Samples:
         attribute = node.args[1] if label == "getattr" else None
         of_rows = read == list(node.args[:1]) and read[0] in rows and (label in _OF_ROWS or attribute in _SAID_OF_ROWS)
         of_edges = read[0] in self and (label in _LIKE_ANOTHER or not any(one in rows for one in read))
-        given = _Given(node, self._values, rows, constants)
+        given = SampleArguments(node, self._values, rows, constants)
         if not (of_rows or of_edges) or not given.are_known or not self._is_move(given, label):
             return False
         if label == "dim" or attribute in _SAID_OF_ALL:
@@ -174,7 +186,7 @@ class Samples:
     def keeps_rows(self, node: Any, rows: Mapping[Any, str], constants: Mapping[Any, Any]) -> bool:
         """Return whether a node returns its first rows unchanged, such as `h[:None]` or `h[:x.size(0)]`."""
         label = label_of(node)
-        given = _Given(node, self._values, rows, constants)
+        given = SampleArguments(node, self._values, rows, constants)
         if label not in _ROWS_KEPT or not given.are_known or not self._is_move(given, label):
             return False
         if label == "getitem" and not self._takes_all(self._rows, node.args[1]):
@@ -185,7 +197,7 @@ class Samples:
             return False
         return isinstance(made, torch.Tensor) and torch.equal(made, self._rows)
 
-    def _is_move(self, given: _Given, label: str) -> bool:
+    def _is_move(self, given: SampleArguments, label: str) -> bool:
         if label == "getattr":
             return given.node.args[1] in _ATTRIBUTES
         if label == "getitem":
@@ -221,7 +233,7 @@ class Samples:
         known = ((self._values.get(end), n) for end, n in ends if end is not None)
         return all(end is None or (isinstance(end, int) and end == n) for end, n in known)
 
-    def _run(self, given: _Given, label: str) -> Any:
+    def _run(self, given: SampleArguments, label: str) -> Any:
         args, options = given.values(self._rows)
         if label in _CASTS:
             return self._cast(given.node, label, [*args, *options.values()])
@@ -249,7 +261,7 @@ class Samples:
         return value.to(kind)
 
 
-class _Given(NamedTuple):
+class SampleArguments(NamedTuple):
     """Arguments of an operation: from edges and shapes, from rows, and independent of the graph."""
 
     node: Any
@@ -259,6 +271,7 @@ class _Given(NamedTuple):
 
     @property
     def are_known(self) -> bool:
+        """Return whether all that it reads is one of these."""
         return all(
             one in self.samples or one in self.rows or one in self.constants for one in self.node.all_input_nodes
         )
@@ -275,7 +288,7 @@ class _Given(NamedTuple):
         return list(args), dict(options)
 
 
-def _does_nothing(given: _Given) -> bool:
+def _does_nothing(given: SampleArguments) -> bool:
     """Return whether dropout of weights drops nothing."""
     function: Callable[..., Any] = given.node.target
     try:

@@ -185,8 +185,9 @@ def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, in
         weights = _named(rest, _WEIGHTS)
         attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
     else:
-        reads = any(map(reads_attributes_of_types, module.modules()))
-        weights = _named([p for p in rest if p.default is p.empty], _WEIGHTS)
+        by_hand = _picks_edges(module)
+        reads = any(map(reads_attributes_of_types, module.modules())) or (by_hand and _may_read_attributes(module))
+        weights = _named([p for p in rest if by_hand or p.default is p.empty], _WEIGHTS)
         attributes = _named([p for p in rest if reads or p.default is p.empty], _ATTRIBUTES)
     ids = _named(rest, _IDS)
     sampled = tuple(p.name for p in rest if p.name in OF_SAMPLES and p.default is p.empty)
@@ -195,6 +196,12 @@ def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, in
     unread = _unattributed(module)
     call = ModuleCall(method, edges, weights, attributes, typed, unread, ids, rows=rows, of_sample=sampled)
     return call._replace(columns=columns)
+
+
+def _picks_edges(module: Module) -> bool:
+    """Return whether edges of a type may be read by other convs than those that read all types, or by none."""
+    convs = [one for one in module.modules() if isinstance(one, MessagePassing)]
+    return not all(map(is_typed, convs)) or not convs
 
 
 def _unattributed(module: Module) -> frozenset[Relation]:

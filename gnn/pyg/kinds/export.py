@@ -98,6 +98,8 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
         made, results = distinct(ops, embeddings)
         levels = levels_of(grouped(made, results, kinds, ops.kind), ops.inputs, ops.tables, results, ops.kind)
         widths = widths_of(ops, found.unread, kinds, features)
+        if call.types is not None:  # attributes of all types come in one tensor
+            widths = widths._replace(edges=[max(widths.edges)] * len(widths.edges))
         learned = learned_of(ops, kinds, ids)
         if stored is not None:
             stored.refuse_other_ids(learned, kinds, call)
@@ -188,7 +190,10 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked, *, both_ways: boo
     many = next((one.num_relations for one in module.modules() if hasattr(one, "num_relations")), 0)
     metadata = more.metadata
     if metadata is None and not more.edge_types and not many:
-        refuse(f"nothing in it reads {call.types} (RGCNConv does): give it a default, or say edge_types=[...]")
+        refuse(
+            f"nothing in it says how many types {call.types} has (num_relations does): give it a default, or say "
+            "edge_types=[...]"
+        )
     if metadata is None:
         names = list(more.edge_types) if more.edge_types else [str(number) for number in range(many)]
         metadata = (["vertex"], [("vertex", name, "vertex") for name in names])

@@ -9,32 +9,28 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from torch.fx import Node
-from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
-from freshet.gnn.pyg.forward.encoding import EncodingReader
 from freshet.gnn.pyg.forward.hops import is_of_hops
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
-from freshet.gnn.pyg.forward.samples import Samples
+from freshet.gnn.pyg.kinds.by_type import picked_in_front
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_typed,
     may_read_numbers,
-    reads_all_numbers,
     reads_attributes_of_types,
     refuse_types,
     typed_conv,
 )
 from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, opened_within, relation_within
-from freshet.gnn.pyg.kinds.looking_up import check_embedding, is_embedding
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
+from freshet.gnn.pyg.kinds.reading_ids import LookingReader
 from freshet.gnn.pyg.kinds.returned import listed, refuse_misnamed
 from freshet.gnn.pyg.kinds.widths import is_run_here
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
@@ -79,12 +75,12 @@ def read(
     unread = KindsOperations(kinds, features)
     if any(map(_is_dead, graph.nodes)):
         with suppress(ExportError):
-            KindsReader(unread, graph, root, given, kinds, frozen, ids, asked=asked).results()
+            KindsReader(unread, graph, root, given, kinds, ids, asked=asked, frozen=frozen).results()
     for node in reversed(list(graph.nodes)):
         if _is_dead(node):
             graph.erase_node(node)
     ops = KindsOperations(kinds, features)
-    results = KindsReader(ops, graph, root, given, kinds, frozen, ids, asked=asked).results()
+    results = KindsReader(ops, graph, root, given, kinds, ids, asked=asked, frozen=frozen).results()
     refuse_misnamed(name, ops, kinds, dict(zip(returned_as, results, strict=True)))
     ops.settle(results)
     if frozen is not None:
@@ -105,33 +101,14 @@ def _is_dead(node: Any) -> bool:
     return not node.users and node.op not in ("output", "placeholder")
 
 
-class KindsReader(EncodingReader):
+class KindsReader(LookingReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
-    _ops: KindsOperations
-    _has_kinds = True
-
-    def __init__(
-        self,
-        ops: KindsOperations,
-        graph: Any,
-        root: Module,
-        given: ModuleInputs,
-        kinds: Metadata,
-        frozen: Statistics | None = None,
-        ids: Mapping[str, Sequence[Any]] | None = None,
-        *,
-        asked: Asked,
-    ) -> None:
-        """Take the graph, the module that it is of, its inputs' nodes, and which kinds and relations there are.
-
-        `frozen`: what was frozen on the graph of `stats_from`. `ids`: see `read`.
-        """
-        samples = Samples(given, mirrors=kinds.mirrors if asked.both_ways else ())
-        super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, asked=asked)
-        self._kinds, self._typed, self._frozen = kinds, given.types is not None, frozen
+    def __init__(self, *given: Any, frozen: Statistics | None = None, **more: Any) -> None:
+        """Take what a LookingReader takes; `frozen`: what was frozen on the graph of `stats_from`."""
+        super().__init__(*given, **more)
+        self._frozen = frozen
         self._dicts: dict[Any, dict[str, str]] = {}
-        self._ids = ids or {}
 
     def _name(self, node: Any) -> str:
         name = super()._name(node)
@@ -142,6 +119,8 @@ class KindsReader(EncodingReader):
         return f"{self._name(node)} ({line})" if line else self._name(node)
 
     def _read(self, node: Any) -> None:
+        if self._recorded and self._typed and self._picks(node):
+            self._pick_in_front(node)
         op = self._submodule(node)
         if op is not None and (is_hgt(op) or is_han(op) or may_read_numbers(op)):
             self._settle_read(node)
@@ -156,67 +135,33 @@ class KindsReader(EncodingReader):
         else:
             super()._read(node)
 
-    def _looked_up(self, node: Any) -> str | None:
-        """Note rows that are looked up by ids: by an Embedding, its function, or as table[ids]; None for others."""
-        op, args = self._submodule(node), [*node.args, *node.kwargs.values()]
-        if op is not None and is_embedding(op):
-            check_embedding(self._place(node), op)
-            ids, table = args[0], op.weight
-        elif label_of(node) == "embedding" and len(args) > 1 and self._is_table(args[1]):
-            ids, table = args[0], self._constants[args[1]]
-        elif label_of(node) == "getitem" and self._is_table(args[0]):
-            ids, table = args[1], self._constants[args[0]]
-        else:
-            return None
-        ids = ids if isinstance(ids, Node) else None  # else a slice, say
-        kind = self._samples.relation_of("ids", ids)
-        if kind is None and self._rows.get(ids) in self._ops.inputs:
-            kind = self._ops.kind[self._rows[ids]]
-            self._ops.ids.add(kind)
-        if kind is None:
-            msg = f"{self._place(node)} looks up rows by something other than the ids of vertices as they came: "
-            raise ExportError(msg + "give it x of a kind without features, or node_id_dict[kind]")
-        return self._ops.learned(self._name(node), kind, table)
+    def _picks(self, node: Any) -> bool:
+        """Return whether a node picks edges of types from what was made of weights or attributes of all."""
+        if label_of(node) != "getitem" or node.args[0] not in self._of_edges or node.args[0] in self._samples:
+            return False
+        index = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+        return self._samples.is_of_types(index[0]) and all(one in (slice(None), Ellipsis) for one in index[1:])
 
-    def _is_table(self, node: Any) -> bool:
-        value = self._constants.get(node) if hasattr(node, "all_input_nodes") else None
-        return getattr(value, "ndim", 0) == 2
+    def _pick_in_front(self, node: Any) -> None:
+        """Have the function of weights or attributes of all types be one of those that are picked of it.
 
-    def _is_constant(self, node: Any) -> bool:
-        """Return whether the node depends on parameters alone, and is not the rows of all vertices of a kind."""
-        known = super()._is_constant(node)
-        if not known or node.op != "get_attr" or not self._is_table(node):
-            return known
-        kind = self._kind_of_table(node)
-        if kind is not None:
-            self._ops.whole.add(kind)
-            self._rows[node] = self._ops.learned(self._name(node), kind, self._constants.pop(node))
-        return True
-
-    def _kind_of_table(self, node: Any) -> int | None:
-        """The kind whose rows a conv reads of a table, by way of what reads nothing else; None where none does."""
-        waiting = [node]
+        A function that reads others' is left as it is: it is refused later, here as where it is run.
+        """
+        made, given, waiting = set[Any](), dict[Any, None](), [node.args[0]]
         while waiting:
             one = waiting.pop()
-            for user in one.users:
-                if (kind := self._kind_read(user, one)) is not None:
-                    return kind
-                waiting += [user] if list(user.all_input_nodes) == [one] and user.op != "output" else []
-        return None
-
-    def _kind_read(self, user: Any, rows: Any) -> int | None:
-        op = self._submodule(user)
-        if op is None or (not isinstance(op, MessagePassing) and written_class(op) is None):
-            return None
-        given: list[Any] = [*user.args, *user.kwargs.values()]
-        x, others = given[0], given[1:]
-        if isinstance(x, dict):
-            return next((self._kinds.names.index(kind) for kind, one in x.items() if one is rows), None)
-        if self._typed:
-            return 0
-        place = 1 if isinstance(x, tuple | list) and x[0] is not rows else 0
-        relations = [j for one in others if (j := self._samples.relation_of("edges", one)) is not None]
-        return self._kinds.ends(relations[0])[place] if relations else None
+            if one in self._samples:
+                given[one] = None
+            elif one not in self._constants and one not in made:
+                made.add(one)
+                waiting += one.all_input_nodes
+        if not all(self._samples.is_weights(one) or self._samples.is_attributes(one) for one in given):
+            return
+        front = picked_in_front(node, [one for one in self._nodes if one in made], list(given))
+        place = self._nodes.index(node)
+        self._nodes = [*self._nodes[:place], *front, *self._nodes[place:]]
+        for one in front:
+            self._read(one)
 
     def _by_dicts(self, node: Any, op: Any) -> dict[str, str]:
         """Note the operations of an HGTConv or HANConv; returns the names of its rows by kind."""
@@ -270,9 +215,10 @@ class KindsReader(EncodingReader):
     def _module_of_convs(self, node: Any, op: Any) -> str:
         """Note a module that is no conv; one that is called with edges holds convs on their relation."""
         relation = relation_within(self._samples, self._kinds, node)
-        if relation is None:
+        of_all = self._typed and any(map(self._samples.is_of_all, node.all_input_nodes))
+        if relation is None and not of_all:
             return super()._module(node)
-        if relation < 0 or self._typed:
+        if relation is None or relation < 0:
             msg = f"{self._place(node)}: {type(op).__name__} is called with edges and holds convs, which is supported "
             raise ExportError(msg + "with edges of one relation within one kind. Nearest: its convs by themselves")
         ops, self._ops = self._ops, WithinRelation(self._ops, self._kinds, self._place(node), relation)  # type: ignore[assignment]
@@ -280,21 +226,6 @@ class KindsReader(EncodingReader):
             return super()._module(node)
         finally:
             self._ops = ops
-
-    def _are_numbers(self, x: Any, op: Any) -> bool:
-        """Return whether a conv is called with the numbers of vertices: of all, as None or arange, or as ids."""
-        node = x if hasattr(x, "all_input_nodes") else None
-        constant: Any = self._constants.get(node)
-        is_listed = getattr(constant, "ndim", 0) == 1
-        every = x is None or (is_listed and constant.tolist() == list(range(op.in_channels_l)))
-        given = self._ids.get(self._kinds.names[0], ())
-        features = self._rows.get(node) == self._ops.inputs[0] and len(given) == op.in_channels_l
-        if features:
-            self._ops.ids.add(0)
-        known = every or features or self._samples.relation_of("ids", node) == 0
-        if every or (known and reads_all_numbers(op)):
-            self._ops.whole.add(0)
-        return known
 
     def _reads_other(self, node: Any) -> str:
         op = self._submodule(node)
@@ -312,7 +243,8 @@ class KindsReader(EncodingReader):
 
     def _conv(self, node: Any, op: Any, ends: list[Any], others: dict[str, Any], *, one: bool) -> str:
         place = self._place(node)
-        refuse_types(place, op, reads=any(map(self._samples.is_types, others.values())), beside=self._typed)
+        of_all = self._typed and any(map(self._samples.is_of_all, others.values()))
+        refuse_types(place, op, reads=any(map(self._samples.is_types, others.values())), beside=of_all)
         found = {what: {} for what in ("edges", "weights", "attributes")}  # type: dict[str, dict[str, int]]
         for parameter, value in others.items():
             for what, of in found.items():

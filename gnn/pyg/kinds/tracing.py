@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,12 @@ class KindsTracer(Tracer):
         return self._has_mirrors
 
     def _why(self, at: str, error: Exception, nodes: list[Any]) -> str | None:
+        if self._names.types is not None and nodes and _is_of_edges(nodes):
+            return (
+                f"branches on edges{at}, as on which types there are, which every event may change "
+                f"({type(error).__name__}). Nearest: all types in turn, range(num_relations), without a branch: a conv "
+                "of a type without edges gives rows, too"
+            )
         if not isinstance(error, KeyError):
             return None
         return (
@@ -97,6 +103,18 @@ class KindsTracer(Tracer):
         """Name a module that is called, with the line of the call."""
         name, line = self.path_of_module(m).removeprefix("inner.").removeprefix("inner"), place_here()
         return f"{name or type(m).__name__}{f' ({line})' if line else ''}"
+
+
+def _is_of_edges(nodes: Sequence[Any]) -> bool:
+    """Return whether the last operation that was traced reads types of edges, or edges of a type, and no rows."""
+    read, waiting = set[Any](), [nodes[-1]]
+    while waiting:
+        one = waiting.pop()
+        if one not in read:
+            read.add(one)
+            waiting += one.all_input_nodes
+    inputs = {one.target for one in read if one.op == "placeholder"}
+    return "edge_type" in inputs and not any(name.startswith("x_") for name in inputs)
 
 
 def graph_of(

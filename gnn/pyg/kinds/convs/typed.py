@@ -56,7 +56,8 @@ def refuse_types(place: str, op: Any, *, reads: bool, beside: bool) -> None:
         raise ExportError(msg + "(with edge_dim beside attributes), or a HeteroConv of a conv for each type")
     if beside:
         kind = type(op).__name__
-        refuse(f"{place}: {kind} reads edges of all types alike, which is not supported beside types yet")
+        msg = f"{place}: {kind} reads other edges than those of one type, which is not supported beside types yet. "
+        raise ExportError(msg + "Nearest: a conv for each type, on edge_index[:, edge_type == 0], and their sum")
 
 
 def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, kinds: Metadata) -> str:

@@ -173,14 +173,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "normed over all": (lambda: of.Layers([hetero(of.sage)], pyg.GraphNorm(4)), "GraphNorm"),
     "typed beside all": (
         lambda: Alike(lambda m, x, e, t: m.plain(m.typed(x, e, t), e)),
-        r"plain \(.*\): GCNConv reads edges of all types alike, which is not supported beside types yet",
+        r"plain \(.*\): GCNConv reads other edges than those of one type",
     ),
     "types by hand": (
         lambda: Alike(lambda m, x, e, t: m.typed(x, e[:, t > 0], t[t > 0])),
-        r"gt \(test_kinds_.*:\d+\) reads something other than rows of layers.*: it changes edges",
+        r"typed \(test_kinds_.*:\d+\) is to be called with x, edge_index and edge_type as they came: it changes edges",
     ),
     "no rows": (lambda: ByIds(pyg.RGATConv(9, 4, 3)), "is called without rows of vertices. Nearest: "),
-    "rows by types": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(t), e, t)), "by something other than the ids of "),
+    "rows by types": (lambda: Alike(lambda m, x, e, t: m.typed(m.emb(t), e, t)), "looks up rows by the types of edges"),
     "many types": (lambda: pyg.RGATConv(2, 2, 257), "RGATConv with 257 types of edges: past 256 it is not supported"),
     "products of heads": (
         lambda: pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention", dim=2, concat=False),
