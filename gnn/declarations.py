@@ -18,7 +18,9 @@ from freshet.gnn.convs.attributed import GINEConv as GINEConv
 from freshet.gnn.convs.attributed import GMMConv as GMMConv
 from freshet.gnn.convs.attributed import NNConv as NNConv
 from freshet.gnn.convs.base import Aggregator as Aggregator
+from freshet.gnn.convs.base import AnyAggregator as AnyAggregator
 from freshet.gnn.convs.base import Conv as Conv
+from freshet.gnn.convs.base import Quantile as Quantile
 from freshet.gnn.convs.degree_scaled import DegreeScaledConv as DegreeScaledConv
 from freshet.gnn.convs.degree_scaled import GCNConv as GCNConv
 from freshet.gnn.convs.degree_scaled import Laplacian as Laplacian

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
@@ -11,8 +11,11 @@ from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.rows.chains import chain_width
 from freshet.gnn.rows.dense import DenseLayer
 from freshet.gnn.rows.layer import Layer, Width
+from freshet.gnn.synopses.quantiles import Quantile as Quantile
 
 Aggregator = Literal["sum", "mean", "max", "min", "std", "var"]
+AnyAggregator: TypeAlias = Aggregator | Literal["mul"] | Quantile
+"""Aggregators of a message_conv; mul, the product of the messages, 1 of none, and quantiles are made again of all."""
 ExistingLoops = Literal["keep", "beside", "drop"]
 """Treatment of self-loops that the graph has. keep: each replaces the one that the conv adds; where the conv adds none,
 it is an edge like any other. beside: it is an edge in addition to the added one. drop: it is left out."""

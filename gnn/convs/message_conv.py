@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from freshet.gnn.convs.base import Aggregator, Conv, ExistingLoops, check_existing_loops
+from freshet.gnn.convs.base import Aggregator, AnyAggregator, Conv, ExistingLoops, check_existing_loops
 from freshet.gnn.convs.program import Program, factor_of_weight, is_linear, program_tensors, reads_of, widths_of
 from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.rows.layer import Shape, Width
@@ -25,9 +25,9 @@ class MessageConv(Conv):
         out_channels: Width of the rows it makes, that of a message times the number of aggregators; of softmax that
             of the values.
         edge_channels: Width of the attributes e_uv of an edge; 0: it reads none.
-        aggr: Aggregate of the messages: sum, mean, max, min, std or var, or several of them; or softmax, where a
-            message is [scores | values], a score for each head, and the values of a head are summed with the weights
-            exp(score), divided by their sum.
+        aggr: Aggregate of the messages: sum, mean, max, min, std, var, mul (the product, 1 of no messages) or a
+            Quantile, or several of them; or softmax, where a message is [scores | values], a score for each head, and
+            the values of a head are summed with the weights exp(score), divided by their sum.
         heads: Number of heads of softmax.
         add_self_loops: Whether each vertex gets a self-loop: one message more, from itself to itself.
         existing_loops: Treatment of self-loops that the graph has: keep, they replace the added ones, or are edges like
@@ -54,7 +54,7 @@ class MessageConv(Conv):
     BETWEEN_KINDS: ClassVar[bool] = True
     type: Literal["message_conv"] = "message_conv"
     edge_channels: Annotated[int, Field(ge=0)] = 0
-    aggr: Aggregator | Annotated[tuple[Aggregator, ...], Field(min_length=1)] | Literal["softmax"] = "sum"
+    aggr: AnyAggregator | Annotated[tuple[AnyAggregator, ...], Field(min_length=1)] | Literal["softmax"] = "sum"
     heads: Width = 1
     add_self_loops: bool = False
     existing_loops: ExistingLoops = "keep"
@@ -92,7 +92,12 @@ class MessageConv(Conv):
     @property
     def aggregates(self) -> int:
         """Number of aggregators."""
-        return 1 if isinstance(self.aggr, str) else len(self.aggr)
+        return len(self.kinds)
+
+    @property
+    def kinds(self) -> tuple[AnyAggregator | Literal["softmax"], ...]:
+        """The aggregators, one by one."""
+        return self.aggr if isinstance(self.aggr, tuple) else (self.aggr,)
 
     @property
     def changes_loops(self) -> bool:
@@ -122,7 +127,8 @@ class MessageConv(Conv):
         """
         weighed, reads = factor_of_weight(self.program), self.reads
         last = self.last if weighed is None else weighed
-        plain = reads_of(self.program, last) <= {"source"} and reads <= {"source", "weight"} and self.aggr != "softmax"
+        plain = reads_of(self.program, last) <= {"source"} and reads <= {"source", "weight"}
+        plain = plain and all(kind in get_args(Aggregator) for kind in self.kinds)
         return last if plain and (weighed is not None or "weight" not in reads) else None
 
     @property

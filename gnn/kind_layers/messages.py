@@ -31,7 +31,7 @@ class MessageRelation(RelationConvPlan):
     def __init__(self, spec: MessageConv, model: WeightedModel, prefix: str, first: bool) -> None:
         """Take the declaration and the prefix of its weights' names."""
         super().__init__(spec)
-        self.reads_count = "mean" in spec.aggr
+        self.reads_count = "mean" in spec.kinds
         self.declared = DeclaredMessage(spec, model.weights_of(prefix))
         self._of_sum: ProgramRows | None = None
         self._update: ProgramRows | None = None

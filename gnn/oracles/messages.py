@@ -16,7 +16,7 @@ import numpy as np
 
 from freshet.gnn.convs.evaluator import Evaluator
 from freshet.gnn.convs.program import ProgramStep
-from freshet.gnn.declarations import Layer, MessageConv, OwnLayer
+from freshet.gnn.declarations import Layer, MessageConv, OwnLayer, Quantile
 from freshet.gnn.oracles.attention import softmax_by_head
 from freshet.gnn.oracles.edges import SortedEdges
 from freshet.gnn.oracles.factors import message_edges
@@ -64,7 +64,7 @@ def message_conv(
         if layer.edge_channels:
             values["attr"] = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
         (messages,) = message.of(values, len(part.src))
-        summed = summed_up(layer.aggr, layer.heads, messages, part.of_messages(), step)
+        summed = summed_up(layer.kinds, layer.heads, messages, part.of_messages(), step)
         given = {"aggregate": summed, "own": rows_at(own, vertices)}
         found += update.of(given, len(summed.rows)) if layer.update else [summed]
     return stacked(found)
@@ -84,12 +84,11 @@ def ends_of(x: Scaled, own: Scaled, vertices: slice, edges: SortedEdges) -> dict
     return {"source": rows_at(x, edges.src), "target": rows_at(rows_at(own, vertices), edges.dst)}
 
 
-def summed_up(aggr: str | tuple[str, ...], heads: int, messages: Scaled, edges: SortedEdges, step: float) -> Scaled:
+def summed_up(kinds: Sequence[str | Quantile], heads: int, messages: Scaled, edges: SortedEdges, step: float) -> Scaled:
     """Return the aggregates of messages, of softmax those of [scores | values]."""
-    if aggr == "softmax":
+    if "softmax" in kinds:
         scores, values = (Scaled(*(of[:, at] for of in messages)) for at in (slice(heads), slice(heads, None)))
         return softmax_by_head(scores, values, edges, step)
-    kinds = (aggr,) if isinstance(aggr, str) else aggr
     return side_by_side([aggregated(kind, messages, edges, None, step) for kind in kinds])
 
 
@@ -170,9 +169,9 @@ def _aggregate(running: RunningLayer, messages: Scaled, edges: SortedEdges, step
         return moved(lambda rows: _redone(running, rows, edges), [messages], step)
     if isinstance(aggr, SoftmaxOf):
         messages = Scaled(*(np.roll(of, aggr.heads, axis=1) for of in messages))  # scores first
-        return summed_up("softmax", aggr.heads, messages, edges, step)
+        return summed_up(["softmax"], aggr.heads, messages, edges, step)
     assert isinstance(aggr, SumOf)  # there is no other kind
-    return summed_up(aggr.kind, 1, messages, edges, step)
+    return summed_up([aggr.kind], 1, messages, edges, step)
 
 
 def _redone(running: RunningLayer, messages: Array, edges: SortedEdges) -> Array:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.gnn.declarations import Quantile
+from freshet.gnn.oracles.all_messages import of_all, of_none
 from freshet.gnn.oracles.edges import SortedEdges
 
 Array = np.ndarray
@@ -33,7 +35,7 @@ def exact(rows: Array) -> Scaled:
     return Scaled(rows, np.broadcast_to(0.0, rows.shape))
 
 
-def aggregated(kind: str, x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:
+def aggregated(kind: str | Quantile, x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:
     """An aggregate of (factor *) the rows of the in-neighbours."""
     if kind in ("sum", "mean"):
         return gathered(x, edges, factor, kind == "mean")
@@ -41,12 +43,29 @@ def aggregated(kind: str, x: Scaled, edges: SortedEdges, factor: Array | None, s
         return variance(x, edges, factor, step)
     if kind == "std":
         return activated(variance(x, edges, factor, step), lambda of: np.sqrt(np.where(of <= 1e-5, 0, of)), step)
+    if isinstance(kind, Quantile) or kind == "mul":
+        return _of_all(kind, x, edges, factor, step)
     if kind not in ("max", "min"):
-        msg = f"the oracle knows no aggregate {kind!r}; it has sum, mean, max, min, var, std"
+        msg = f"the oracle knows no aggregate {kind!r}; it has sum, mean, max, min, var, std, mul and quantiles"
         raise ValueError(msg)
     rows, largest, through = edges.gather(kind, x.rows, x.scale, factor)
     # a maximum moves by no more than the message that moves most
     return Scaled(rows, known(past_range(largest) + through))
+
+
+def _of_all(kind: Quantile | str, x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:
+    """Return the products or quantiles of (factor *) the rows of the in-neighbours."""
+    found = []
+    for _, here, part in edges.pieces():
+        times = np.ones(1) if factor is None else factor[here, None]
+        messages, scale = x.rows[part.src] * times, x.scale[part.src] * np.abs(times)
+        count, shape = part.count(), (part.vertices, messages.shape[1])
+        ends, out = np.append(0, np.cumsum(count)), Scaled(np.full(shape, of_none(kind)), np.zeros(shape))
+        for v in np.flatnonzero(count):
+            run = slice(ends[v], ends[v + 1])
+            out.rows[v], out.scale[v] = of_all(kind, messages[run], scale[run], step)
+        found.append(Scaled(out.rows, known(past_range(np.abs(out.rows)) + out.scale)))
+    return stacked(found)
 
 
 def variance(x: Scaled, edges: SortedEdges, factor: Array | None, step: float) -> Scaled:

@@ -23,8 +23,9 @@ from freshet.gnn.declarations import (
     SAGEConv,
 )
 from freshet.gnn.pyg import by_edge
+from freshet.gnn.pyg.aggregations import AGGREGATORS
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of, kinds_of
+from freshet.gnn.pyg.forward.aggregators import aggr_of, kinds_of
 from freshet.gnn.pyg.forward.fx import dense_steps
 from freshet.gnn.pyg.functions import MODULES, callable_step, columns_layer
 from freshet.gnn.pyg.norms import NORMS

@@ -8,6 +8,8 @@ from torch import Tensor, block_diag, nn
 from torch_geometric.nn import aggr
 from torch_geometric.nn.conv import dna_conv
 
+from freshet.gnn.pyg.aggregations import AGGREGATORS, FUSED_ONCE, OF_MESSAGES, name_of
+
 
 def reads_as_it_runs(full_name: str, module: Any) -> bool:
     """Return whether a conv of PyG's has no layer here, or options that its layer does not have."""
@@ -22,30 +24,27 @@ def reads_as_it_runs(full_name: str, module: Any) -> bool:
         return True
     part: Any = getattr(module, "aggr_module", None)
     has_softmax = name == "GENConv" and type(part) is aggr.SoftmaxAggregation and part.channels == 1
-    return name in _AGGREGATING and not has_softmax and is_opened(part)
+    of_messages = name_of(part) in {*OF_MESSAGES} - {*AGGREGATORS}
+    return name in _AGGREGATING and not has_softmax and (of_messages or is_opened(part))
 
 
 def is_opened(aggregation: Any) -> bool:
     """Return whether an aggregation is read as it runs: a softmax, a power mean, and several of which some are."""
-    kind = type(aggregation)
-    if kind is aggr.MultiAggregation:
-        parts = [type(one) for one in aggregation.aggrs]
-        known = set(parts) <= {*_OPENED, *_KEPT} and all(parts.count(one) < 2 for one in _FUSED)
-        return known and (aggregation.mode in _MIXED or (aggregation.mode == "cat" and not set(parts) <= {*_KEPT}))
-    return kind in _OPENED
+    if type(aggregation) is aggr.MultiAggregation:
+        names = list(map(name_of, aggregation.aggrs))
+        known = set(names) <= {*_OPENED, *OF_MESSAGES} and all(names.count(one) < 2 for one in FUSED_ONCE)
+        return known and (
+            aggregation.mode in _MIXED or (aggregation.mode == "cat" and not set(names) <= {*AGGREGATORS})
+        )
+    return name_of(aggregation) in _OPENED
 
 
-_KEPT = (
-    *(aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation),
-    *(aggr.StdAggregation, aggr.VarAggregation),
-)
-_FUSED = (aggr.MeanAggregation, aggr.StdAggregation, aggr.VarAggregation)  # of which PyG itself makes two wrong
-_OPENED = (aggr.SoftmaxAggregation, aggr.PowerMeanAggregation)
+_OPENED = ("softmax", "powermean")
 _MIXED = ("sum", "mean", "max", "min", "proj")
 _SUMS = ("GINEConv", "ResGatedGraphConv")
 _AGGREGATING = (
     *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
-    *("SimpleConv", "LEConv"),
+    *("SimpleConv", "LEConv", "SGConv", "SSGConv", "TAGConv", "LGConv", "MixHopConv", "APPNP", "GCN2Conv", "ARMAConv"),
 )
 _WITHOUT_LAYER = (
     *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "LabelPropagation", "PDNConv"),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import Module
 
+from freshet.gnn.pyg.aggregations import with_quantiles
 from freshet.gnn.pyg.errors import ExportError
 
 _OLD_CACHES = ("cached_result", "cached_num_edges")  # of PyG's convs before 1.6, which many projects copied
@@ -207,7 +208,7 @@ def keeping(module: Module, numbers: Mapping[str, Any]) -> Iterator[None]:
 
 def clone_of(module: Module) -> Module:
     """Return a copy that can be run on any graph, and that leaves the module as it is."""
-    return copy_of(module).cpu().float()
+    return with_quantiles(copy_of(module).cpu().float())
 
 
 def forget(clone: Module) -> None:

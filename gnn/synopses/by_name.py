@@ -1,4 +1,4 @@
-"""The synopses of aggregators' names, as they stand in model.json."""
+"""The synopses of aggregators, as they stand in model.json."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from freshet.gnn.synopses.of_messages import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.quantiles import MulSynopsis, Quantile, QuantileSynopsis
 
 OF_NAMES: dict[str, Callable[[Any, bool], Synopsis]] = {
     "sum": InvertibleSynopsis,
@@ -20,12 +21,13 @@ OF_NAMES: dict[str, Callable[[Any, bool], Synopsis]] = {
     "min": MonotonicSynopsis,
     "std": MomentsSynopsis,
     "var": MomentsSynopsis,
+    "mul": lambda name, weighted: MulSynopsis(),
 }
 """What makes the synopsis of a name, of that name and whether messages are weighted."""
 
 
-def synopsis_of(names: str | tuple[str, ...], weighted: bool) -> Synopsis:
-    """Return the synopsis of an aggregator's name, or of several names."""
-    if isinstance(names, str):
-        return OF_NAMES[names](names, weighted)
-    return ProductSynopsis(tuple(OF_NAMES[name](name, weighted) for name in names))
+def synopsis_of(kinds: Any, weighted: bool) -> Synopsis:
+    """Return the synopsis of an aggregator, a name or a quantile, or of a tuple of these."""
+    if isinstance(kinds, tuple):
+        return ProductSynopsis(tuple(synopsis_of(kind, weighted) for kind in kinds))
+    return QuantileSynopsis(kinds) if isinstance(kinds, Quantile) else OF_NAMES[kinds](kinds, weighted)

@@ -320,6 +320,16 @@ class ProductSynopsis(Synopsis):
         """True if a removed message is found by its value among those merged into any factor."""
         return any(factor.finds_by_value for factor in self.factors)
 
+    @property
+    def merges(self) -> bool:
+        """True if the states of all factors can be merged."""
+        return all(factor.merges for factor in self.factors)
+
+    @property
+    def needs_all(self) -> bool:
+        """True if a factor is made of all messages at once."""
+        return any(factor.needs_all for factor in self.factors)
+
     def width(self, message_width: int) -> int:
         """Return the width of the aggregated rows for messages of this width."""
         return sum(factor.width(message_width) for factor in self.factors)

@@ -15,6 +15,7 @@ from freshet.gnn.synopses.of_messages import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.quantiles import MulSynopsis, QuantileSynopsis
 from freshet.gnn.synopses.scores import terms_of
 from freshet.gnn.synopses.softmax import SoftmaxSynopsis
 
@@ -38,6 +39,8 @@ def read_with(synopsis: Synopsis, state: Rows, count: np.ndarray, mine: Rows) ->
     if isinstance(synopsis, MomentsSynopsis):
         found = variance(state, mine)
         return found if synopsis.kind == "var" else deviation(found)
+    if isinstance(synopsis, MulSynopsis | QuantileSynopsis):
+        return synopsis.read_with(state, mine)
     if isinstance(synopsis, SoftmaxSynopsis):
         out = np.empty((len(state), synopsis.score.heads * synopsis.score.channels), np.float32)
         attend(np.ascontiguousarray(state), mine, NO_TERMS, True, terms_of(synopsis.score), True, out)

@@ -1,4 +1,4 @@
-"""Aggregates of a user's own as synopses: recomputed from all messages wherever one comes, goes or changes."""
+"""Aggregates that are recomputed from all messages wherever one comes, goes or changes; those of a user's own."""
 
 from __future__ import annotations
 
@@ -34,8 +34,46 @@ class RedoneFunctions(Protocol):
         """Return the aggregates of states. Shapes: (n, state) to (n, width) float32."""
 
 
+class OfAllMessages(Synopsis):
+    """Base of synopses whose state is made of all messages of a vertex at once.
+
+    Shapes: state (n, width) float32, all 0 without messages, else above 0 in its first column.
+    """
+
+    algebra: ClassVar[str] = "recomputed"
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Describe the effect of a change, for people."""
+        return ("a changed edge or source recomputes the aggregate from all in-edges",)
+
+    @property
+    def needs_all(self) -> bool:
+        """True: all messages of a vertex make a state."""
+        return True
+
+    def state_bytes(self, message_width: int) -> int:
+        """Return the bytes of a state in float32."""
+        return 4 * self.width(message_width)
+
+    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
+        """Return the state of each vertex from all its messages at once."""
+        out = np.zeros((len(targets), self.width(messages.shape[1])), np.float32)
+        for v in np.unique(dst):
+            out[v] = self.fold(messages[dst == v])
+        return out
+
+    def fold(self, messages: Rows) -> Rows:
+        """Return the state of all messages of one vertex, at least one, in whatever order they come."""
+        raise NotImplementedError
+
+    def merge(self, one: Rows, other: Rows) -> Rows:
+        """Return the state of the messages of two states, one of which may have none."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class RedoneSynopsis(Synopsis):
+class RedoneSynopsis(OfAllMessages):
     """The state that a function makes of all messages of a vertex, in an order that depends on their bits alone.
 
     Shapes: state (n, 1 + size): [1 | the state], all 0 without messages.
@@ -46,7 +84,6 @@ class RedoneSynopsis(Synopsis):
     """Width of what the function makes."""
     made: int
     """Width of the aggregate that is read of it."""
-    algebra: ClassVar[str] = "recomputed"
 
     @property
     def name(self) -> str:
@@ -54,40 +91,19 @@ class RedoneSynopsis(Synopsis):
         return f"{self.functions.name}'s own aggregate"
 
     @property
-    def changes(self) -> tuple[str, ...]:
-        """Describe the effect of a change, for people."""
-        return ("a changed edge or source recomputes the aggregate from all in-edges",)
-
-    @property
     def merges(self) -> bool:
         """True unless the user wrote no function for it."""
         return self.functions.merges
 
-    @property
-    def needs_all(self) -> bool:
-        """True: all messages of a vertex make a state."""
-        return True
-
     def width(self, message_width: int) -> int:
         """Return the width of a state."""
         return 1 + self.size
-
-    def state_bytes(self, message_width: int) -> int:
-        """Return the bytes of a state in float32."""
-        return 4 * (1 + self.size)
 
     def read(self, state: Rows, count: np.ndarray) -> Rows:
         """Return the aggregates that the states stand for, (n, made) float32; 0 where there are no messages."""
         made = np.array(self.functions.read(np.ascontiguousarray(state[:, 1:])), np.float32)
         made[state[:, 0] == 0] = 0
         return made
-
-    def whole(self, messages: Rows, dst: np.ndarray, targets: Rows) -> Rows:
-        """Return the state of each vertex from all its messages at once."""
-        out = np.zeros((len(targets), 1 + self.size), np.float32)
-        for v in np.unique(dst):
-            out[v] = self.fold(messages[dst == v])
-        return out
 
     def fold(self, messages: Rows) -> Rows:
         """Return the state of all messages of one vertex, (1 + size,) float32."""

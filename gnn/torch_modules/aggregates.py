@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from freshet.gnn.convs.base import ExistingLoops
+from freshet.gnn.convs.base import ExistingLoops, Quantile
+from freshet.gnn.pyg.aggregations import Quantiles
 
 _LEAST_VARIANCE = 1e-5
 """Variance up to which StdAggregation of PyTorch Geometric gives 0."""
@@ -51,8 +52,12 @@ class MessageEdges(NamedTuple):
         """Return values of vertices as those of the sources that `src` counts."""
         return here if self.far is None else self.far.rows(here)
 
-    def aggregated(self, kinds: str | Sequence[str], messages: Tensor) -> Tensor:
-        """Return an aggregate of messages, (e, width), or several side by side; 0 at a target without in-edges."""
+    def aggregated(self, kinds: str | Quantile | Sequence[str | Quantile], messages: Tensor) -> Tensor:
+        """Return an aggregate of messages, (e, width), or several side by side, as PyG's; most are 0 of none."""
+        if isinstance(kinds, Quantile):
+            quantiles = Quantiles(kinds.q, kinds.interpolation, kinds.fill_value).to(messages)
+            of_all: Tensor = quantiles(messages, self.dst, dim_size=self.targets)
+            return of_all
         if not isinstance(kinds, str):
             return torch.cat([self.aggregated(kind, messages) for kind in kinds], dim=1)
         if kinds in ("std", "var"):

@@ -187,12 +187,16 @@ def plan_to_run(model: Path, *, undirected: bool) -> AnyPlan:
 
 
 def refuse_splits(plan: AnyPlan, parts: int, strategy: str) -> None:
-    """Refuse parts that vertices are split among, where a layer that a user wrote cannot merge what they make.
+    """Refuse parts that vertices are split among, where an aggregate cannot merge what they make.
 
     Raises: UsageError naming the layer, and what would do.
     """
     if parts > 1 and strategy not in SPLITTING_NONE and (found := unmerged(plan)):
-        raise UsageError(no_merge(found[0].synopsis.name))
+        name = found[0].synopsis.name
+        if is_own(found[0]):
+            raise UsageError(no_merge(name))
+        msg = f"{name} reads all in-edges of a vertex at once, which must lie in one part: run with --parts 1, or with "
+        raise UsageError(msg + "--partitioner locality or hash, which split no vertex")
 
 
 def unchecked_in_words(plan: AnyPlan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Aggregates that a user wrote (RedoneSynopsis): states of all messages of a row, whenever one comes, goes or changes.
+"""Aggregates that are made again (OfAllMessages): states of all messages of a row, wherever one comes, goes or changes.
 
 There is always a network around them that makes their messages.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.gnn.synopses.redone import RedoneSynopsis
+from freshet.gnn.synopses.redone import OfAllMessages
 from freshet.operators.aggregates.accumulator import Accumulator
 from freshet.operators.aggregates.aggregate import Aggregate, MergePartials
 from freshet.operators.aggregates.fold import MessageFold
@@ -16,11 +16,11 @@ from freshet.state.table import TableSet
 
 
 class RedoneFold(MessageFold):
-    """The states of one layer, of messages that others make. Shapes: s (rows, 1 + size) float32."""
+    """The states of one layer, of messages that others make. Shapes: s (rows, width of the synopsis) float32."""
 
     reads_changes = False
 
-    def __init__(self, tables: TableSet, name: str, width: int, synopsis: RedoneSynopsis) -> None:
+    def __init__(self, tables: TableSet, name: str, width: int, synopsis: OfAllMessages) -> None:
         self._synopsis = synopsis
         self.s = tables.add(f"{name}s", "f4", synopsis.width(width))
         super().__init__(self.s)
@@ -70,7 +70,7 @@ class RedoneFold(MessageFold):
         return np.unique(np.concatenate([np.empty(0, np.int32), *self._touched])).astype(np.int32)
 
 
-def _merger(synopsis: RedoneSynopsis) -> MergePartials:
+def _merger(synopsis: OfAllMessages) -> MergePartials:
     def merge(
         index: np.ndarray, partial: np.ndarray, slots: np.ndarray, out: np.ndarray, shifts: tuple[int, int],
         columns: tuple[int, int],
@@ -88,19 +88,19 @@ def _merger(synopsis: RedoneSynopsis) -> MergePartials:
 
 
 def _no_store(*given: object, **options: object) -> RedoneFold:
-    msg = "a RedoneSynopsis is kept of messages that others make: put a NetworkSynopsis around it"
+    msg = "an aggregate of all messages at once is kept of messages that others make: put a NetworkSynopsis around it"
     raise TypeError(msg)
 
 
-def _no_accumulator(synopsis: RedoneSynopsis, width: int, rows: int) -> Accumulator:
+def _no_accumulator(synopsis: OfAllMessages, width: int, rows: int) -> Accumulator:
     msg = f"{synopsis.name} is made of all messages of a vertex at once, which a pass over sources does not have"
     raise TypeError(msg)
 
 
-REDONE = Aggregate[RedoneSynopsis](
+REDONE = Aggregate[OfAllMessages](
     store=_no_store,  # type: ignore[arg-type]
     merger=_merger,
     accumulator=_no_accumulator,
-    accumulator_bytes=lambda synopsis, _: 4 * (1 + synopsis.size),
+    accumulator_bytes=lambda synopsis, width: 4 * synopsis.width(width),
     message_fold=RedoneFold,
 )

@@ -14,6 +14,7 @@ from freshet.gnn.synopses.of_messages import (
     ProductSynopsis,
     Synopsis,
 )
+from freshet.gnn.synopses.quantiles import MulSynopsis, QuantileSynopsis
 from freshet.gnn.synopses.redone import RedoneSynopsis
 from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, SoftmaxSynopsis
 from freshet.operators.aggregates.aggregate import Aggregate
@@ -53,6 +54,8 @@ AGGREGATES: dict[type[Synopsis], Aggregate[Any]] = {
     EdgeSoftmaxSynopsis: EDGE_ATTENTION,
     GatedSynopsis: GATES,
     RedoneSynopsis: REDONE,
+    MulSynopsis: REDONE,
+    QuantileSynopsis: REDONE,
     NetworkSynopsis: edge_networks_of(aggregate_of),
     ProductSynopsis: products_of(aggregate_of),
     ColumnsSynopsis: columns_of(aggregate_of),

@@ -13,6 +13,7 @@ import numpy as np
 from freshet.errors import InputError
 from freshet.gnn.answers import ClaimAnswer, LayerAnswers, is_refuted
 from freshet.gnn.any_plan import aggregated, compile_any
+from freshet.gnn.declarations import Quantile
 from freshet.gnn.edge_reads import EdgeReads
 from freshet.gnn.kind_layers.plans import KindsLayer, RelationPlan
 from freshet.gnn.kinds.model import KindsModel
@@ -28,6 +29,7 @@ from freshet.gnn.synopses.of_messages import (
     MonotonicSynopsis,
     ProductSynopsis,
 )
+from freshet.gnn.synopses.quantiles import MulSynopsis, QuantileSynopsis
 from freshet.gnn.synopses.softmax import EdgeSoftmaxSynopsis, Score, SoftmaxSynopsis
 from freshet.kinds import some_names
 from freshet.log_lines import log
@@ -183,8 +185,12 @@ def _of_both_ends() -> dict[str, Related]:
     of_sum = NetworkSynopsis(MonotonicSynopsis("max"), EdgeNetwork(0, 1, 1, "sum", 1, _relu, 0))
     of_difference = NetworkSynopsis(InvertibleSynopsis("sum"), EdgeNetwork(0, 0, 1, "difference", 2, _relu, 0))
     of_edge = NetworkSynopsis(MonotonicSynopsis("min"), EdgeNetwork(0, -1, 1, "sum", 1, _relu, 0, edge=np.negative))
+    quantiles = [QuantileSynopsis(one) for one in (Quantile(q=0.5, interpolation="lower"), Quantile(q=0.25))]
+    of_both_ends = EdgeNetwork(0, 1, 1, "sum", 1, _relu, 0)
+    of_all = [NetworkSynopsis(one, of_both_ends) for one in (MulSynopsis(), *quantiles)]
     return {
         **found,
+        **{one.name: Related(2, 2, one) for one in of_all},
         of_sum.name: Related(2, 2, of_sum),
         of_difference.name: Related(1, 1, of_difference),
         f"{of_edge.name} with attributes": Related(1, 0, of_edge, EdgeReads(attributes=_EDGE_WIDTH)),

@@ -32,6 +32,7 @@ import torch
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.pyg.aggregations import with_quantiles
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.export import export_model
 from freshet.operators.epochs.cut_log import CutLog
@@ -97,6 +98,7 @@ AGGREGATORS: tuple[Any, ...] = (
     ["sum", "max"],
     ["mean", "std"],
 )
+OF_ALL_MESSAGES: tuple[Any, ...] = ("mul", "median", ["mul", "mean"], ["median", "std", "mul"])
 LOOPS = (*[()] * 6, ("add_self_loops",), ("add_remaining_self_loops",), ("remove_self_loops",),
     ("remove_self_loops", "add_self_loops"))  # fmt: skip
 BY_DEGREES = """        row, col = edge_index
@@ -123,6 +125,8 @@ class Drawing:
         self.attends = self.rng.random() < 0.25
         if self.attends:
             self.aggr = "add"
+        elif Random(f"made again {seed}").random() < 0.2:
+            self.aggr = Random(f"made again of {seed}").choice(OF_ALL_MESSAGES)
 
     def part(self, made: str) -> str:
         """Return the name of a new part of the module."""
@@ -298,7 +302,7 @@ def tried(seed: int, folder: Path, *, parts: int = 2, relations: bool = False) -
             case = draw_kinds(number, given=model)
             case.judge(simulate(case, CutLog(), number, case.faults))
         return f"read: {what}"
-    module.double()
+    with_quantiles(module.double())
 
     def by_pyg(graph: Graph) -> np.ndarray:
         index = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))

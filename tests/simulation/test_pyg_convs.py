@@ -13,6 +13,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch_geometric.utils import degree  # noqa: E402
 
+from freshet.gnn.pyg.aggregations import with_quantiles  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
 from tests.support.graphs.models import IN_WIDTH as IN  # noqa: E402
@@ -39,7 +40,8 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "weights by degrees": (lambda: Scored(pyg.GCNConv(IN, 3)), "attr"),
     "softmax by degrees": (lambda: pyg.GCNConv(IN, 3, aggr="softmax"), "weight"),
     "shares of neighbours": (lambda: SharesConv(IN, 3), ""),
-    "first rows": (lambda: First(IN), ""),
+    "first rows": (lambda: First(IN, pyg.FAConv(4, 0.2), pyg.FAConv(4)), ""),
+    "medians of first rows": (lambda: First(IN, pyg.GCN2Conv(4, 0.1, aggr="median", add_self_loops=False)), ""),
     "positions": (lambda: Positions(pyg.PointNetConv(torch.nn.Linear(6, 5), torch.nn.Linear(5, 3)), 4), ""),
     "attention of positions": (
         lambda: Positions(pyg.PointTransformerConv(4, 3, pos_nn=torch.nn.Linear(2, 3)), 4), ""),
@@ -49,6 +51,18 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "earlier layers": (lambda: Earlier(IN), ""),
     "weights of degrees": (lambda: pyg.MFConv(IN, 3, max_degree=3), ""),
     "labels": (lambda: pyg.LabelPropagation(2, 0.8), ""),
+    "medians": (lambda: pyg.GraphConv(IN, 3, aggr="median"), "weight"),
+    "products": (lambda: pyg.SAGEConv(IN, 3, aggr="mul"), ""),
+    "products of attributes": (lambda: pyg.GINEConv(torch.nn.Linear(IN, 3), edge_dim=EDGE_WIDTH, aggr="mul"), "attr"),
+    "quantiles": (
+        lambda: pyg.EdgeConv(torch.nn.Linear(2 * IN, 4), aggr=pyg.aggr.QuantileAggregation([0.1, 0.75])), ""),
+    "quantiles beside others": (
+        lambda: pyg.GENConv(IN, 4, edge_dim=EDGE_WIDTH, aggr=["mul", "median", "std", "softmax"]), "attr"),
+    "medians and products mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["median", "mul"], aggr_kwargs=MIXED), ""),
+    "medians with self-loops": (lambda: pyg.GCNConv(IN, 3, aggr="median"), "weight"),
+    "products with self-loops": (lambda: pyg.SimpleConv("mul", combine_root="self_loop"), ""),
+    "quantiles with self-loops": (
+        lambda: pyg.GCNConv(IN, 3, aggr=pyg.aggr.QuantileAggregation(0.3, fill_value=2.0)), "weight"),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 
@@ -67,9 +81,9 @@ class Scored(torch.nn.Module):
 class First(torch.nn.Module):
     """Convs that read the rows of the first layer, too."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *convs: Any) -> None:
         super().__init__()
-        self.lin, self.convs = torch.nn.Linear(width, 4), torch.nn.ModuleList([pyg.FAConv(4, 0.2), pyg.FAConv(4)])
+        self.lin, self.convs = torch.nn.Linear(width, 4), torch.nn.ModuleList(convs)
 
     def forward(self, x: Any, edge_index: Any) -> Any:
         first = x = self.lin(x).relu()
@@ -145,7 +159,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
     called = module if isinstance(module, Scored | First | Positions | Times | Earlier) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
-    assert crashes_of(model, list(CONVS).index(name) % 4, pyg_pass(called.double(), reads))
+    assert crashes_of(model, list(CONVS).index(name) % 4, pyg_pass(with_quantiles(called.double()), reads))
 
 
 class Plain(torch.nn.Module):

@@ -29,7 +29,7 @@ class MessageConvPlan(LayerPlan):
         """Take the declaration and the prefix of its weights' names."""
         super().__init__(spec, before, after)
         self.self_width = 0
-        self.reads_context = "mean" in spec.aggr or spec.add_self_loops  # of aggr a name, or a tuple of names
+        self.reads_context = "mean" in spec.kinds or spec.add_self_loops
         self.reads_self = self.self_is_message = spec.add_self_loops
         self._keeps, self._fill = spec.loops_there == "keep", spec.self_value
         self.one_loop = self.edge.skip_loops

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import GCNConv, Laplacian
+from freshet.gnn.pyg.aggregations import AGGREGATORS
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
+from freshet.gnn.pyg.forward.aggregators import aggr_of
 from freshet.gnn.pyg.forward.line import Operations
 from freshet.gnn.pyg.forward.opened_conv import OpenedConv
 from freshet.gnn.pyg.functions import callable_step
-from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name, tensors
+from freshet.gnn.pyg.steps import Hop, Step, array_of, class_name, is_read, tensors
 from freshet.gnn.rows.functions import Clamp, SquareRoot
 
 _OF_DIFFERENCES = ("sum", "mean")
@@ -219,7 +220,7 @@ def opened_hops(
     Raises: ExportError for an option that cannot be taken over.
     """
     kind = class_name(module)
-    if kind not in _ONE and kind not in _TWO:
+    if not is_of_hops(module):
         return None
     conv = OpenedConv(ops, name, module, edge_weights, _checked(name, module), options)
     if kind in _ONE and len(rows) == 1:
@@ -230,8 +231,8 @@ def opened_hops(
 
 
 def is_of_hops(module: Any) -> bool:
-    """Return whether a module is such a conv."""
-    return class_name(module) in (*_ONE, *_TWO)
+    """Return whether a module is such a conv, with an aggregator that hops have."""
+    return class_name(module) in (*_ONE, *_TWO) and not is_read(module)
 
 
 def _checked(name: str, module: Any) -> str:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from freshet.gnn.declarations import Conv
 from freshet.gnn.model import explain
+from freshet.gnn.pyg.aggregations import AGGREGATORS
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.first_width import first_width
-from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, aggr_of
+from freshet.gnn.pyg.forward.aggregators import aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
 from freshet.gnn.pyg.layers import convert

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from freshet.gnn.declarations import PRelu
+from freshet.gnn.declarations import PRelu, Quantile
+from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
@@ -48,7 +49,7 @@ def _shared(rec: Recorder, call: Operation, rows: Any, index: Any, axis: int) ->
     return NotedValue(replace(rec.shared(call, rows, axis), over=rec.find(index).value.over), axis)  # type: ignore[union-attr]
 
 
-def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, kind: str) -> NotedValue:
+def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, kind: str | Quantile) -> NotedValue:
     """Note an aggregate of the rows of edges into their targets."""
     end = end_of(rec, index)
     if end == "source" and kind == "sum" and (counted := _out_degree(rec, call, rows, index, dim)) is not None:
@@ -56,8 +57,8 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
     if end != "target":
         what = "the sources of edges" if end else "an index that is not that of the targets of edges"
         call.refuse(f"{call.name} brings edges together by {what}; messages flow source_to_target")
-    if kind not in ("sum", "mean", "max", "min", "std", "var"):
-        call.refuse(f"{call.name} by {kind!r} is not supported; supported: sum, mean, max, min, std, var")
+    if isinstance(kind, str) and kind not in OF_MESSAGES:
+        call.refuse(f"{call.name} by {kind!r} is not supported; supported: {', '.join(OF_MESSAGES)}")
     noted, axis = rec.find(rows), dim % rows.dim()
     if noted is None:
         noted = _shared(rec, call, rows, index, axis)

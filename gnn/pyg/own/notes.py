@@ -183,11 +183,11 @@ def _copied(rec: Recorder, call: Operation) -> NotedValue | None:
     return NotedValue(rec.operand(call, call.args[1], call.result.shape, axis, source.value.over), axis)
 
 
-def _linear(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue | None]:
+def _linear(rec: Recorder, call: Operation) -> Noted:
     """Note a function that is linear in the columns of each row, whose matrix is found by trying unit vectors."""
     read = [one for one in _flat(call.args) if rec.find(one) is not None]
     if len(read) > 1:
-        return _products(rec, call)
+        return rec.taken_apart(call) if call.name == "addmm" else _products(rec, call)
     tensor, noted = tracked(rec, call)
     value, over = noted.value, noted.value.over
     _refuse_numbers(call, value)

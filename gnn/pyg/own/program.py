@@ -86,7 +86,7 @@ class ProgramMaker:
 
     def gathered(self, value: Value) -> str:
         """Return the name of rows that are there: of an end of an edge."""
-        return self._columns(value.name, *self._places[value.of[0]], self._width)
+        return self._columns(str(value.name), *self._places[value.of[0]], self._width)
 
     def _columns(self, of: str, begin: int, end: int, width: int) -> str:
         if (begin, end) == (0, width):
@@ -265,7 +265,7 @@ class EndsMaker(ProgramMaker):
 
     def gathered(self, value: Value) -> str:
         """Return the name of the rows of an end."""
-        return value.name
+        return str(value.name)
 
 
 class _UpdateMaker(ProgramMaker):

@@ -18,9 +18,10 @@ from torch_geometric import utils
 from torch_geometric.nn import MessagePassing, aggr
 from torch_geometric.nn.conv import gcn_conv
 
+from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.aggregators import AGGREGATORS, kinds_of
+from freshet.gnn.pyg.forward.aggregators import kinds_of
 from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
@@ -314,8 +315,8 @@ class _Recorded(Module):
     def __init__(self, recorder: Recorder, step: Step, aggregation: Any) -> None:
         """Take the aggregation of a conv, or one of several."""
         super().__init__()
-        kinds = kinds_of(step, aggregation, AGGREGATORS, several=True)
-        self._kinds = (kinds,) if isinstance(kinds, str) else kinds
+        kinds = kinds_of(step, aggregation, OF_MESSAGES, several=True)
+        self._kinds = kinds if isinstance(kinds, tuple) else (kinds,)
         self._recorder, self._aggregation = recorder, aggregation
 
     def forward(
@@ -325,6 +326,8 @@ class _Recorded(Module):
         call = Operation("aggregate", self._aggregation, (x, index), {}, None, place_here())
         if ptr is not None or any(one is not None for one in more.values()):
             call.refuse("its aggregate is called with more than messages and index")
+        if isinstance(self._aggregation, aggr.QuantileAggregation) and len(self._kinds) > 1 and x.dim() > 2:
+            call.refuse("several quantiles of messages with heads are not read. Nearest: a list of aggregators")
         with torch._C.DisableTorchFunction():
             with _disable_current_modes():
                 whole = self._aggregation(x, index=index, dim_size=plain(dim_size), dim=dim)

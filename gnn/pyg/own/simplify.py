@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from freshet.gnn.pyg.aggregations import AGGREGATORS
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.own.values import LOOPS, Value, take
 from freshet.gnn.pyg.steps import Hop
@@ -230,6 +231,8 @@ def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
 
     None for another message.
     """
+    if value.name not in AGGREGATORS:
+        return None
     (loops, there), found = LOOPS[value.of[0].over], [_one_column(one) for one in factors(message)]
     rows = [one for one in found if one.op == "gather" and one.name == "source" and not _is_root(one)]
     weights = [one for one in found if one.op == "weight"]

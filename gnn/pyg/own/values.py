@@ -43,7 +43,7 @@ class Value:
     over: Over
     of: tuple[Value, ...] = ()
     place: str = ""
-    name: str = ""  # of an end, an aggregator
+    name: Any = ""  # of an end; an aggregator
     layer: Layer | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 

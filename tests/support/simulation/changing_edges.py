@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from freshet.gnn.any_plan import unmerged
 from freshet.gnn.model import Model
+from freshet.gnn.plan import compile_plan
 from freshet.operators.epochs.cut_log import CutLog
-from freshet.partitioner.config import STRATEGIES
+from freshet.partitioner.config import SPLITTING_NONE, STRATEGIES
 from freshet.schema import Graph
 from tests.support.graphs.attributed import EDGE_WIDTH
 from tests.support.graphs.models import IN_WIDTH
@@ -126,7 +128,8 @@ def crashes_of(model: Model, seed: int, another: Callable[[Graph], np.ndarray] |
     """
     records = [record if model.edge_features else {**record, "attr": None} for record in stream(seed)]
     events = to_events(records, IN_WIDTH, edge_width=model.edge_features)
-    shape: dict[str, Any] = {"strategy": STRATEGIES[seed // 4 % 4], "undirected": seed % 5 == 4, "hybrid_threshold": 2}
+    strategy = sorted(SPLITTING_NONE)[seed // 4 % 2] if unmerged(compile_plan(model)) else STRATEGIES[seed // 4 % 4]
+    shape: dict[str, Any] = {"strategy": strategy, "undirected": seed % 5 == 4, "hybrid_threshold": 2}
     parts = 1 + seed % 4
     settings = sealed_by(job_settings(model, parts, 7, **shape), marker_interval_ms=2)
     # Late enough that state from before is read again: an epoch has as many steps as there are channels.

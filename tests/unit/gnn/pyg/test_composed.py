@@ -140,7 +140,10 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
         True,
         "conv: LEConv with aggr='max' and edge weights is not supported: each weight .* without edge weights",
     ),
-    "le-median": (lambda: pyg.LEConv(4, 3, aggr="median"), False, "LEConv with aggr='median' is not"),
+    "cluster-median": (
+        *(lambda: pyg.ClusterGCNConv(4, 3, aggr="median"), False),
+        "ClusterGCNConv with aggr='median' is not",
+    ),
     "cluster-max": (lambda: pyg.ClusterGCNConv(4, 3, aggr="max"), False, "conv: ClusterGCNConv with aggr='max' is not"),
     "cluster-no-loops": (
         lambda: pyg.ClusterGCNConv(4, 3, add_self_loops=False),

@@ -114,17 +114,21 @@ REFUSED = {
         lambda: pyg.GMMConv(IN, 8, dim=2, kernel_size=3, root_weight=False),
         "GMMConv with root_weight=False is not supported: PyTorch Geometric cannot run it either",
     ),
-    "medians of messages": (
-        lambda: pyg.GENConv(IN, 8, aggr="median"),
-        "GENConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var, softmax",
+    "orders of messages": (
+        lambda: pyg.GENConv(IN, 8, aggr="lstm", aggr_kwargs={"in_channels": 8, "out_channels": 8}),
+        "GENConv with aggr='lstm' is not supported yet; supported: sum, mean, max, min, std, var, softmax",
     ),
     "edges of its own": (
         lambda: nearest(pyg.EdgeConv(nn.Linear(2 * IN, 4))),
         "torch_geometric.nn.DynamicEdgeConv is not supported: it makes its own edges, .* Nearest: EdgeConv",
     ),
-    "edges by median": (
-        lambda: pyg.EdgeConv(nn.Linear(2 * IN, 4), aggr="median"),
-        "EdgeConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
+    "nearest quantiles": (
+        lambda: pyg.EdgeConv(nn.Linear(2 * IN, 4), aggr=pyg.aggr.QuantileAggregation(0.5, "nearest")),
+        ".*interpolation='nearest': between two messages PyG itself takes one by how many edges are before them",
+    ),
+    "lower tenths": (
+        lambda: pyg.GINConv(nn.Linear(IN, 4), aggr=pyg.aggr.QuantileAggregation(0.1, "lower")),
+        ".*the 0.1-quantile with interpolation='lower' jumps where the place of a message is a whole number",
     ),
     "edges of unknown width": (
         lambda: pyg.EdgeConv(nn.ReLU()),

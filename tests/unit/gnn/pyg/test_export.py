@@ -284,17 +284,17 @@ REFUSED = {
         lambda: pyg.GATConv(IN, 8, edge_dim=4, fill_value="max"),
         "GATConv with fill_value='max' is not supported; expected 'mean' or a number",
     ),
-    "median": (
-        lambda: pyg.GraphSAGE(IN, 8, 2, aggr="median"),
-        "convs.0: SAGEConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
+    "order of neighbours": (
+        lambda: pyg.GraphSAGE(IN, 8, 2, aggr="lstm", aggr_kwargs={"in_channels": IN, "out_channels": IN}),
+        "convs.0: SAGEConv with aggr='lstm' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
     "aggr list": (
-        lambda: pyg.GraphSAGE(IN, 8, 1, aggr=["mean", "mul"]),
-        "with aggr=.'mean', 'mul'. is not supported",
+        lambda: pyg.SAGEConv(IN, 8, aggr=["mean", "mean", "mul"]),
+        "with aggr=.'mean', 'mean', 'mul'. is not supported",
     ),
-    "gcn median": (
-        lambda: pyg.GCN(IN, 8, 1, aggr="median"),
-        "GCNConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
+    "gat median": (
+        lambda: pyg.GATConv(IN, 8, aggr="median"),
+        "GATConv with aggr='median' is not supported yet; supported: sum",
     ),
     "layer norm": (
         lambda: pyg.GCN(IN, 8, 2, norm="layer_norm"),

@@ -217,9 +217,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nn.ModuleList([pyg.GINConv(nn.Sequential(nn.Linear(IN, IN), Skip()))]),
         "0.nn: .* a head and a conv's nn are straight lines",
     ),
-    "simple median": (
-        lambda: nn.ModuleList([pyg.SimpleConv(aggr="median")]),
-        "0: SimpleConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
+    "cheb median": (
+        lambda: nn.ModuleList([pyg.ChebConv(4, 4, 2, aggr="median")]),
+        "0: ChebConv with aggr='median' is not supported yet; supported: sum, mean, max, min, std, var",
     ),
 }
 

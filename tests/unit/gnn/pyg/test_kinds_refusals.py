@@ -137,8 +137,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "hops between kinds": (lambda: with_conv(pyg.LGConv()), "LGConv is not supported: it scales by degrees"),
     "another conv": (
-        lambda: with_conv(pyg.GENConv((3, 5), 5, aggr="median")),
-        "GENConv with aggr='median' is not supported yet",
+        lambda: with_conv(pyg.GENConv((3, 5), 5, aggr=pyg.aggr.QuantileAggregation(0.5, "nearest"))),
+        "interpolation='nearest': between two messages PyG itself takes one by how many edges are before them",
     ),
     "relations in another order": (
         lambda: Two(lambda m, x, e: m.writes(x, e), pyg.HGTConv(WIDTHS, 4, (METADATA[0], METADATA[1][::-1]), 2)),

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
+from freshet.gnn.any_plan import compile_any
 from freshet.gnn.describe import describe_data
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import ANSWERS_FILE, Model, load_model, save_model
@@ -22,7 +23,7 @@ from freshet.job.results.check import check
 from freshet.job.results.export import export
 from freshet.job.results.full_pass import module_faults
 from freshet.job.run import runner
-from freshet.job.run.model import read_model
+from freshet.job.run.model import read_model, refuse_splits
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import open_snapshot
@@ -79,6 +80,17 @@ def test_a_job_of_written_layers(of_kinds: bool, tmp_path: Path, monkeypatch: py
     load_layers(LAYERS)
     assert export(snapshot=tmp_path / "graph", job=tmp_path / "out", state=None) == 0
     assert open_snapshot(tmp_path / "graph", model.features).edges > 0
+
+
+def test_a_median_is_refused_where_vertices_are_split() -> None:
+    options = {"aggr": {"q": 0.5, "interpolation": "lower"}, "program": [{"op": "cat", "of": ["source"]}]}
+    plan = compile_any(make_model(0, [conv("message_conv", 2, 2, **options)]))
+    for parts, strategy in ((1, "hybrid"), (2, "hash")):
+        refuse_splits(plan, parts, strategy)
+    with pytest.raises(
+        UsageError, match=r"^median of .* reads all in-edges of a vertex at once.* --partitioner locality"
+    ):
+        refuse_splits(plan, 2, "hybrid")
 
 
 def test_an_aggregate_without_merge_is_refused_in_several_parts(
