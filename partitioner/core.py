@@ -22,6 +22,7 @@ from freshet.partitioner.graph_tables import find_earliest
 from freshet.partitioner.hash_index import grown, index_keys, make_index
 from freshet.partitioner.id_lookup import MORE, gather_names, index_names, resolve_ints, resolve_names
 from freshet.partitioner.ids import STRING
+from freshet.partitioner.inspection import Inspection
 from freshet.partitioner.live_graph import PartitionStats, PlacedGraph, edge_places, live_graph, partition_stats
 from freshet.partitioner.net_change import ADDED, BORN, VERTEX_ROW, Effects, EpochChange, Records, make_records
 from freshet.partitioner.netting import ITSELF, Batch, apply_events
@@ -210,6 +211,15 @@ class Partitioner:
         or, where edges have keys, the number of the edge in the graph.
         """
         return edge_places(self._t)
+
+    def inspection(self) -> Inspection:
+        """Return the graph as it is between two epochs, to be read; good until the next one."""
+        of_ids = self.config.id_kind, self.config.key_bits
+        return Inspection(self._t, self._keys, self._edges, self._log, self._types, *of_ids)
+
+    def forget_attr_width(self, width: int | None) -> None:
+        """Have `attr_width` be as it was, after events that are taken back."""
+        self._t.scalars.data[t.ATTR_WIDTH] = 0 if width is None else width + 1
 
     def stats(self) -> PartitionStats:
         """Return the quality of the partition."""

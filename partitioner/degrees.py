@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from freshet.kernels.kernel import inner
+from freshet.kernels.kernel import inner, kernel
 from freshet.partitioner import epoch_log as e
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner import net_change as net
@@ -240,3 +240,27 @@ def emit_degrees(g: GraphView, log: Log, out: Records, index: EdgeIndex) -> None
         out.degrees_in[net.IN_EDGES, at] = np.int32(g.degrees.data[row, place + t.NEAR]) + count
         out.sums_in[at] = _settle(g, g.degrees.data, row, place, relation, False)
         loops[net.LOOP_WEIGHT, at] = np.float32(weight) if count else np.float32(np.nan)
+
+
+@kernel
+def list_degrees(
+    g: GraphView, index: EdgeIndex, rows: np.ndarray, relation: int, count: np.ndarray, degree: np.ndarray,
+    loop: np.ndarray, out_count: np.ndarray, out_degree: np.ndarray,
+) -> None:  # fmt: skip
+    """Write the degrees of live vertices, as masters get them: of all edges (-1), or in one relation that has some."""
+    vertex = g.vertex.data
+    for i in range(len(rows)):
+        row = rows[i]
+        if relation >= 0:
+            place = g.degree_place[relation]
+            loops, weight = _loops_of(index, g, row, relation)
+            count[i] = np.int32(g.degrees.data[row, place + t.NEAR]) + loops
+            degree[i] = _settle(g, g.degrees.data, row, place, relation, False)
+            loop[i] = np.float32(weight) if loops else np.float32(np.nan)
+            continue
+        count[i] = vertex[row, t.IN_DEGREE]
+        degree[i] = _settle_degree(vertex, g.real, g.edge.data, g.carried, row)
+        loop[i] = _loop_weight(index, g, row)
+        if len(out_count):
+            out_count[i] = vertex[row, t.OUT_DEGREE] - vertex[row, t.LOOPS]
+            out_degree[i] = _out_degree(g, row)

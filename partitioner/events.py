@@ -102,7 +102,7 @@ class Events:
         """Return the key of an event, None without."""
         if self.keys is None:
             return None
-        (key,) = self.keys.slice(event, event + 1).compact().to_list()
+        key = self.keys.slice(event, event + 1).to_one()
         return None if key in (NO_KEY, "") else key
 
     @property

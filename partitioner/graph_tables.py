@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from freshet.kernels.kernel import inner, kernel
+from freshet.partitioner.ids import STRING, Ids
 from freshet.schema import EdgeValues, kept_columns
 from freshet.state.entry_lists import HEAD_WORDS, words_for
 from freshet.state.table import DIRTY, TableSet, View, touch
@@ -290,6 +291,18 @@ class GraphTables:
         """Return the values of the edges in these rows."""
         carried = self.edge.data.view(np.float32)
         return EdgeValues.of_kept([carried[edges, k] for k in (VALUE, *range(EDGE_WIDTH, carried.shape[1]))])
+
+    def keys_of(self, edges: np.ndarray) -> Ids | None:
+        """Return the keys of the edges in these rows; None where edges have none."""
+        if self.key_kind == NO_KEYS:
+            return None
+        if self.key_kind == INT_KEYS:
+            return Ids.of_ints(self.keys.data.view(np.int64)[edges, 0])
+        offsets = np.zeros(edges.size + 1, np.int64)
+        np.cumsum(self.keys.data[edges, KEY_BYTES], out=offsets[1:])
+        begin = 8 * self.keys.data[edges, KEY_AT].astype(np.int64) - offsets[:-1]
+        at = np.repeat(begin, np.diff(offsets)) + np.arange(offsets[-1])
+        return Ids(STRING, offsets=offsets, data=self.words.data.view(np.uint8)[at])
 
     def vertex_keys(self) -> np.ndarray:
         """Keys of all vertex rows in use."""

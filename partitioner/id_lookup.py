@@ -29,6 +29,7 @@ from freshet.partitioner.hash_index import (
     put,
     row_at,
 )
+from freshet.partitioner.ids import STRING, Ids
 from freshet.partitioner.words import drop_text, is_text, put_text, text_hash, words_for
 from freshet.state.salt import Salt
 from freshet.state.table import View, touch
@@ -126,6 +127,15 @@ def gather_names(vertex: np.ndarray, words: np.ndarray, rows: np.ndarray, offset
         for i in range(vertex[rows[k], NAME_BYTES]):
             out[offsets[k] + i] = pool[begin + i]
     return out
+
+
+def ids_of_rows(tables: t.GraphTables, rows: np.ndarray, id_kind: str) -> Ids:
+    """Return the ids of live vertices by their rows."""
+    if id_kind != STRING:
+        return Ids.of_ints(tables.vertex_keys()[rows])
+    offsets = np.empty(rows.size + 1, np.int64)
+    data = gather_names(tables.vertex.data, tables.words.data, rows.astype(np.int32), offsets)
+    return Ids(STRING, offsets=offsets, data=data)
 
 
 MORE = 4  # entries that one event may add to the index: two vertices, each under hash and key

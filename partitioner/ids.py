@@ -79,6 +79,11 @@ class Ids:
         bounds = self.offsets.tolist()
         return [text[begin:end].decode() for begin, end in itertools.pairwise(bounds)]
 
+    def to_one(self) -> int | str:
+        """The only id as a Python object."""
+        (found,) = self.compact().to_list()
+        return found
+
     def compact(self) -> Ids:
         """The same ids, without the bytes outside a slice."""
         if self.kind == INT or (self.offsets[0] == 0 and self.offsets[-1] == len(self.data)):

@@ -11,8 +11,8 @@ from freshet.kinds import NO_MIRROR, Kinds
 from freshet.partitioner import graph_tables as t
 from freshet.partitioner.edge_types import EdgeTypes
 from freshet.partitioner.events import NO_TS
-from freshet.partitioner.id_lookup import gather_names
-from freshet.partitioner.ids import STRING, Ids
+from freshet.partitioner.id_lookup import ids_of_rows
+from freshet.partitioner.ids import Ids
 from freshet.partitioner.slots import slot_of
 from freshet.schema import EdgeValues
 
@@ -90,12 +90,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kin
     rows = tables.live_vertices()
     place = np.full(tables.scalar(t.VERTEX_ROWS) + 1, -1, np.int64)
     place[rows] = np.arange(rows.size)
-    keys = tables.vertex_keys()[rows]
-    ids = Ids.of_ints(keys)
-    if id_kind == STRING:
-        offsets = np.empty(rows.size + 1, np.int64)
-        data = gather_names(tables.vertex.data, tables.words.data, rows.astype(np.int32), offsets)
-        ids = Ids(STRING, offsets=offsets, data=data)
+    keys, ids = tables.vertex_keys()[rows], ids_of_rows(tables, rows, id_kind)
     edges = tables.live_edges()
     edge = tables.edge.data[edges]
     master = tables.vertex.data[rows, t.MASTER]
@@ -113,7 +108,7 @@ def live_graph(tables: t.GraphTables, id_kind: str, types: EdgeTypes, kinds: Kin
         names,
         _times_of(tables, edges),
         None if kinds is None else tables.vertex.data[rows, t.KIND],
-        _keys_of(tables, edges),
+        tables.keys_of(edges),
         kinds,
     )
 
@@ -123,18 +118,6 @@ def _times_of(tables: t.GraphTables, edges: np.ndarray) -> np.ndarray | None:
         return None
     times = tables.times.data[edges]
     return np.where(times == t.NEVER, NO_TS, times)
-
-
-def _keys_of(tables: t.GraphTables, edges: np.ndarray) -> Ids | None:
-    if tables.key_kind == t.NO_KEYS:
-        return None
-    if tables.key_kind == t.INT_KEYS:
-        return Ids.of_ints(tables.keys.data.view(np.int64)[edges, 0])
-    offsets = np.zeros(edges.size + 1, np.int64)
-    np.cumsum(tables.keys.data[edges, t.KEY_BYTES], out=offsets[1:])
-    begin = 8 * tables.keys.data[edges, t.KEY_AT].astype(np.int64) - offsets[:-1]
-    at = np.repeat(begin, np.diff(offsets)) + np.arange(offsets[-1])
-    return Ids(STRING, offsets=offsets, data=tables.words.data.view(np.uint8)[at])
 
 
 def edge_places(tables: t.GraphTables) -> np.ndarray:

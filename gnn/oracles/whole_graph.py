@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from freshet.gnn.block_pass import VertexBlock, rows_of_block
 from freshet.gnn.numerics.dense import Rows
-from freshet.gnn.plan import Context, LayerPlan, Plan
+from freshet.gnn.plan import Context, Plan
+from freshet.kinds_graph import RelationEdges
 from freshet.schema import Graph
 
 
@@ -26,18 +28,9 @@ def forward(plan: Plan, graph: Graph) -> list[Rows]:
 
     Shapes: results (n, width of the layer) float32.
     """
-    ctx, rows = contexts(graph), np.ascontiguousarray(graph.x, np.float32)
+    ctx, rows, edges = contexts(graph), np.ascontiguousarray(graph.x, np.float32), RelationEdges(*graph[1:])
     outputs = []
     for layer in plan.layers:
-        sent = layer.send(rows, ctx)
-        own = sent[:, : layer.message_width] if layer.self_is_message else sent[:, layer.message_width :]
-        rows = layer.update(aggregate(layer, sent, graph), np.ascontiguousarray(own), ctx)
+        (rows,) = rows_of_block(layer, VertexBlock([rows], [len(rows)], {None: edges}), lambda kind, number: ctx)
         outputs.append(rows)
     return outputs
-
-
-def aggregate(layer: LayerPlan, sent: Rows, graph: Graph) -> Rows:
-    """Return the synopsis of every vertex's messages, of shape (n, synopsis_width)."""
-    src, dst, values = layer.edge.kept(*graph[1:])
-    targets = sent[:, : layer.message_width]
-    return layer.synopsis.whole(layer.edge.messages(targets[src], values), dst, targets)
