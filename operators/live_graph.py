@@ -24,6 +24,7 @@ from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
 from freshet.partitioner.live_graph import PlacedGraph
+from freshet.partitioner.net_change import EpochChange
 from freshet.schema import ATTR, FeatureRows, Features, dropped_among
 from freshet.state.block_columns import POSITIONS, kind_prefix
 from freshet.state.codec import Block
@@ -71,6 +72,7 @@ class LiveState:
         self.operators = (PARTITIONER, FEATURES, *dict.fromkeys(keeper.operator for keeper in keepers))
         self.positions: dict[Lane, int] = {}
         self.times = NOTHING_KNOWN  # of the epochs that were replayed, and of events beyond
+        self._watch: Callable[[Events, EpochChange], None] = lambda events, change: None
         self._journal: list[tuple[int, bytes]] = []  # blocks in order, with the number of their first event in its lane
 
     def restore(self, entries_of: Callable[[str, int], Entries]) -> None:
@@ -168,12 +170,22 @@ class LiveState:
     def apply(self, events: Events) -> None:
         """Take events as one epoch more, which no log records."""
         change = self.core.partition(events)
+        self._watch(events, change)
         self.times = self.times.latest(Moment(event_ts=change.event_ts))  # they may be read again, and came before
         self.partitioner.progress.attrs += events.values.dropped
         control = control_values(events=len(events), vertices=self.core.vertices)
         self.partitioner.epoch += 1
         blocks = self.core.split(change, control, self.epoch)
         self._deliver(Message(STORAGE, task, self.epoch, block) for task, block in enumerate(blocks))
+
+    def hand_over_attributes(self) -> np.ndarray | None:
+        """Return the attributes of all live edges, (edges, width) float32, None without any; keep none from now on."""
+        found, self._attributes = self.graph().values.attr, None
+        return found
+
+    def watch(self, watch: Callable[[Events, EpochChange], None]) -> None:
+        """Have a function called in each `apply`, between the Partitioner and Storage 0."""
+        self._watch = watch
 
     @property
     def epoch(self) -> int:
