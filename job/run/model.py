@@ -15,7 +15,7 @@ from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
 from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
-from freshet.operators.checks.layers import is_own
+from freshet.operators.checks.layers import is_own, running_of
 from freshet.operators.factory import load_plan
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.partitioner.config import SPLITTING_NONE, GraphRules
@@ -193,7 +193,7 @@ def refuse_splits(plan: AnyPlan, parts: int, strategy: str) -> None:
     """
     if parts > 1 and strategy not in SPLITTING_NONE and (found := unmerged(plan)):
         name = found[0].synopsis.name
-        if is_own(found[0]):
+        if running_of(found[0]) is not None:
             raise UsageError(no_merge(name))
         msg = f"{name} reads all in-edges of a vertex at once, which must lie in one part: run with --parts 1, or with "
         raise UsageError(msg + "--partitioner locality or hash, which split no vertex")
