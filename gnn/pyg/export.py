@@ -116,7 +116,7 @@ def export_model(
     without PyTorch Geometric.
     """
     need("torch", "export_model")
-    asked = Asked(method, output, bool(edge_features), columns=columns_of(getattr(module, method, None), features))
+    asked = Asked(method, output, edge_features or 0, columns=columns_of(getattr(module, method, None), features))
     features = sum(width for _, width in asked.columns) if asked.columns else features
     more = KindsAsked(metadata, features, mirrors, edge_types, edge_features, stats_from, head, ids)
     try:

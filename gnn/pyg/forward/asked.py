@@ -12,7 +12,8 @@ from freshet.gnn.pyg.errors import ExportError, refuse
 class Asked(NamedTuple):
     """The exported result of a module: that of this method, and of several results the one of this place or name.
 
-    edge_features: whether convs that nobody calls get attributes of edges that they may do without. recorded: whether
+    edge_features: how wide attributes of edges are, where that is given, which convs that nobody calls then get if they
+    may do without; else 0. recorded: whether
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
     way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
     columns: parameters that take columns of the rows each, with their widths, in order.
@@ -20,7 +21,7 @@ class Asked(NamedTuple):
 
     method: str = "forward"
     output: int | str | None = None
-    edge_features: bool = False
+    edge_features: int = 0
     recorded: bool = False
     both_ways: bool = False
     heads: tuple[str, ...] = ()

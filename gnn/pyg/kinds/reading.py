@@ -104,10 +104,10 @@ def _is_dead(node: Any) -> bool:
 class KindsReader(LookingReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
-    def __init__(self, *given: Any, frozen: Statistics | None = None, **more: Any) -> None:
+    def __init__(self, *given: Any, asked: Asked, frozen: Statistics | None = None, **more: Any) -> None:
         """Take what a LookingReader takes; `frozen`: what was frozen on the graph of `stats_from`."""
-        super().__init__(*given, **more)
-        self._frozen = frozen
+        super().__init__(*given, asked=asked, **more)
+        self._frozen, self._edge_width = frozen, asked.edge_features or None
         self._dicts: dict[Any, dict[str, str]] = {}
 
     def _name(self, node: Any) -> str:
@@ -294,6 +294,7 @@ class KindsReader(LookingReader):
     def _on_relation(self, node: Any, of: OnRelation, first: Sequence[str], constants: Mapping[str, Any]) -> str:
         """Note a conv on a relation, within one kind as all that it is; `first` as opened_within has them."""
         place, (source, target) = self._place(node), self._kinds.ends(of.relation)
+        of = of._replace(step=of.step._replace(edge_width=self._edge_width))
         if source == target and of.source == of.target:
             rows = opened_within(self._ops, self._kinds, (place, of.relation), of.step, [of.source, *first], constants)
             if rows is not None:

@@ -186,14 +186,18 @@ def _widths(step: Step) -> list[int]:
 
 
 def _attr_widths(step: Step) -> list[int]:
-    """Return widths that the attributes of edges may have; only the one that the conv keeps, if it does."""
+    """Return widths that the attributes of edges may have; only the one that is said, if it is."""
+    return _said_widths(step) or list(dict.fromkeys([1, *_widths(step)]))
+
+
+def _said_widths(step: Step) -> list[int]:
+    """Return the width of the attributes of edges that export_model is given, or those that the conv keeps."""
     conv: Any = step.op
     if step.edge_width:
         return [step.edge_width]
     reads = conv.conv if isinstance(conv, EncodedConv) and conv.hands_attributes else conv
     kept = [edge_width_of(reads), *(getattr(reads, name, None) for name in WIDTHS_OF_EDGES)]
-    said = [one for one in dict.fromkeys(kept) if isinstance(one, int) and one > 0]
-    return said or list(dict.fromkeys([1, *_widths(step)]))
+    return [one for one in dict.fromkeys(kept) if isinstance(one, int) and one > 0]
 
 
 def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int:
@@ -201,8 +205,10 @@ def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int
 
     Raises: ExportError where several widths will do, or none.
     """
-    failures = list[str]()
-    pairs = [ConvWidths(width, attr, target) for attr in _attr_widths(step)]
+    failures, widths = list[str](), _attr_widths(step)
+    if not _said_widths(step):  # others than those that its parts have may do as well
+        widths = [*widths, max(widths) + 1]
+    pairs = [ConvWidths(width, attr, target) for attr in widths]
     found = [one.attributes for one in fitting(step, given, pairs, failures.append)]
     if len(found) == 1:
         return found[0]

@@ -106,6 +106,37 @@ def test_functions_of_weights(tmp_path: Path) -> None:
     assert export_model(Weighing(), tmp_path / "M").features.edge_width == 0
 
 
+class FirstColumn(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """Messages that read one attribute, whatever there is beside it."""
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.propagate(edge_index, x=x[0] if isinstance(x, tuple) else x, edge_attr=edge_attr)
+
+    def message(self, x_j: Any, edge_attr: Any) -> Any:
+        return x_j * edge_attr[:, :1].sigmoid()
+
+
+def first_of(s: Any, x: Any, e: Any, a: Any) -> Any:
+    return s.conv(x, e, s.encoder(a))
+
+
+def test_attributes_are_as_wide_as_what_reads_them_first(tmp_path: Path) -> None:
+    encoded = Encoding(first_of, encoder=nn.Linear(EDGE, WIDE), conv=FirstColumn())
+    assert export_model(encoded, tmp_path / "M", features=IN).features.edge_width == EDGE
+
+
+@pytest.mark.parametrize("function", [first_of, lambda s, x, e, a: s.conv(x, e, a)], ids=["encoded", "as they came"])
+def test_attributes_of_any_width_have_that_which_is_given(function: Function, tmp_path: Path) -> None:
+    module = Encoding(function, encoder=nn.ReLU(), conv=FirstColumn())
+    with pytest.raises(ExportError, match=r"attributes of edges that it reads may be 1 or 2 wide.*edge_features=N"):
+        export_model(module, tmp_path / "M", features=IN)
+    assert export_model(module, tmp_path / "M", features=IN, edge_features=EDGE).features.edge_width == EDGE
+    on_relation = pyg.HeteroConv({("a", "to", "a"): FirstColumn()})
+    kinds: Any = {"metadata": (["a"], [("a", "to", "a")]), "features": {"a": IN}, "edge_features": EDGE}
+    model: Any = export_model(on_relation, tmp_path / "K", **kinds)
+    assert [one.edge_features for one in model.relations] == [EDGE]
+
+
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "a mean with self-loops of another weight": (
         lambda s, x, e, a: s.conv(x, e, torch.sigmoid(s.score(a)).view(-1)),
