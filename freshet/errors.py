@@ -79,6 +79,7 @@ HOMES = {
     "StoreError": "freshet.job.stores.object_store",
     "SwapFailed": "freshet.job.swap.commands",
     "TokenError": "freshet.job.serving.protocol.token_values",
+    "TooFarError": "freshet.job.serving.protocol.errors",
     "TooSlowError": "freshet.job.serving.protocol.errors",
     "UnevenPartsError": "freshet.state.sweep",
     "UnknownFormatError": "freshet.state.codec",

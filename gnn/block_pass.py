@@ -34,6 +34,12 @@ class VertexBlock(NamedTuple):
     edges: Mapping[int | None, RelationEdges]
 
 
+def inner_widths(layers: Sequence[LayerPlan | KindsLayer]) -> list[int]:
+    """Return, by kind, the widths of the rows of all layers but the last one together."""
+    by_layer = [[0 if one is None else one.out_width for one in layer.kinds] for layer in layers[:-1]]
+    return [sum(widths) for widths in zip(*by_layer, strict=True)] or [0] * len(layers[0].kinds)
+
+
 def rows_of_block(layer: LayerPlan | KindsLayer, block: VertexBlock, degrees_of: DegreesOf) -> list[Rows]:
     """Return the layer's rows of the targets by kind, behind each what is carried with it; (n, 0) of a kind with none.
 
@@ -50,8 +56,8 @@ def _sent(plan: KindPlan | OnlyKind | None, x: Rows, kind: int, degrees_of: Degr
 
 
 def _updated(
-    layer: LayerPlan | KindsLayer, plan: KindPlan | OnlyKind | None, sent: Sequence[Rows], kind: int, block: VertexBlock,
-    degrees_of: DegreesOf,
+    layer: LayerPlan | KindsLayer, plan: KindPlan | OnlyKind | None, sent: Sequence[Rows], kind: int,
+    block: VertexBlock, degrees_of: DegreesOf,
 ) -> Rows:  # fmt: skip
     count = block.targets[kind]
     if plan is None or not plan.updates or not count:

@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from freshet.gnn.block_pass import inner_widths
 from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv
 from freshet.gnn.describing.kinds import kinds_data, kinds_group
 from freshet.gnn.describing.words import (
@@ -23,6 +24,7 @@ from freshet.gnn.describing.words import (
     pair_line,
     pair_steps,
     weights_text,
+    what_if_line,
     work_on_edges,
 )
 from freshet.gnn.kinds.model import KindsModel, load_any_model
@@ -66,6 +68,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
         "key_bytes_per_edge": sum(layer["key_bytes_per_edge"] for layer in layers),
+        "what_if_bytes_per_vertex": 4 * inner_widths(plan.layers)[0],
         "checks": [one.as_json() for one in model.checks],
     }
 
@@ -138,6 +141,7 @@ def _footer(data: dict[str, Any]) -> str:
         f"hops: a change goes on to vertices up to {hops} edges away, {reached:,} of them where each has {OUT_EDGES} "
         f"out-edges; a row computed anew in all layers takes {data['multiplications_per_row']:,} multiplications",
         state,
+        what_if_line(f"{data['what_if_bytes_per_vertex']:,}"),
     ]
     if data["multiplications_per_edge"]:
         lines[0] += f", and {data['multiplications_per_edge']:,} for the messages of an edge"

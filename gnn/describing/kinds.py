@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from freshet.gnn.block_pass import inner_widths
 from freshet.gnn.declarations import Conv, EdgeConv
 from freshet.gnn.describing.words import (
     APPROXIMATE,
@@ -21,6 +22,7 @@ from freshet.gnn.describing.words import (
     pair_line,
     pair_steps,
     weights_text,
+    what_if_line,
     work_on_edges,
 )
 from freshet.gnn.kind_layers.compiling import compile_kinds
@@ -68,6 +70,9 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
             kind: own + sum(found[kind]["state_bytes_per_vertex"] for found in kept if kind in found)
             for kind, own in features.items()
         },
+        "what_if_bytes_per_vertex": dict(
+            zip(model.kinds, [4 * width for width in inner_widths(plan.layers)], strict=True)
+        ),
         "checks": [one.as_json() for one in model.checks],
     }
 
@@ -156,6 +161,8 @@ def _footer(data: dict[str, Any]) -> str:
     )
     keys = sorted({one["key_bytes_per_edge"] for layer in data["layers"] for one in layer["relations"]})
     lines.append(f"state: bytes per vertex with its features: {kept}; edges and slots come on top")
+    inner = ", ".join(f"{kind or _ONE_KIND} {size:,}" for kind, size in data["what_if_bytes_per_vertex"].items())
+    lines.append(what_if_line(inner))
     if keys:
         each = " or ".join(map(str, keys))
         lines.append(f"of an edge with a key {each} bytes more in each layer that reads it, and {OF_A_KEY}")

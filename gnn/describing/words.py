@@ -104,3 +104,8 @@ def checks_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     return (
         ["checks at the export:", *lines] if lines else ["checks at the export: none; `freshet layer check` has them"]
     )
+
+
+def what_if_line(sizes: str) -> str:
+    """Say what a server with `--what-if` keeps."""
+    return f"freshet serve --what-if: the server keeps the graph, and {sizes} bytes per vertex of inner layers' rows"

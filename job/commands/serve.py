@@ -18,6 +18,9 @@ from freshet.kind_names import topic_end
 
 if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
+    from freshet.job.serving.feeds.feed import Beside
+    from freshet.job.serving.tables.lookup import Lookup
+    from freshet.job.serving.tables.served_job import ServedJob
 
 
 T = TypeVar("T")
@@ -62,7 +65,21 @@ Kafka = Annotated[
         "current job.",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="With --kafka: YAML file with client properties under `kafka:`.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="With --kafka or --what-if: YAML file with client properties under `kafka:`."),
+]
+WhatIf = Annotated[
+    Text,
+    typer.Option(
+        "--what-if",
+        metavar="base|latest|PATH",
+        help="With --tables: also answer what rows would be with other edges and features. The server then keeps the "
+        "job's graph, which it reads from the job's input: from the job's begin (base), its newest state (latest), or "
+        "a savepoint or a graph that `freshet.LiveGraph` has saved (PATH).",
+        show_default=False,
+    ),
+]
 Host = Annotated[
     str, typer.Option(help="Address to listen at; other than loopback requires a token or --without-token.")
 ]
@@ -153,6 +170,7 @@ def serve(
     cors: CrossOrigin = None,
     history: History = "256MiB",
     stale_after: StaleAfter = "10s",
+    what_if: WhatIf = None,
     wait: Wait = "60s",
     compact: Compact = None,
     keep_changes: KeepChanges = "all",
@@ -168,6 +186,7 @@ def serve(
     [cyan]freshet serve --tables O/tables[/cyan]
     [cyan]freshet serve --tables O/tables --kind item[/cyan]
     [cyan]freshet serve --tables O/tables --kind user,item[/cyan]  whose pairs are scored, too
+    [cyan]freshet serve --tables O/tables --what-if base[/cyan]
     [cyan]freshet serve --service V --keep 1h[/cyan]
     [cyan]freshet serve --from one:47470,other:47470[/cyan]
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
@@ -179,6 +198,7 @@ def serve(
     need("serve", "serve")
     stale_after_s, wait_s = _parsed(parse_duration, stale_after), _parsed(parse_duration, wait)
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
+    _check_what_if(what_if, tables, workers, {"--service": service, "--from": from_, "--kafka": kafka})
     sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
@@ -206,6 +226,7 @@ def serve(
         source_roots=read_roots(tls_roots, "--tls-roots"),
         topic=topic,
         kafka_properties=load_properties(config),
+        what_if=None if what_if is None else _what_if(what_if, config),
         **_tokens(token, read_token, admin_token),
         **_compacting(compact, keep_changes, tables if topic is None else None, kind),
     )
@@ -265,6 +286,26 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
     log = LogFolders.of_tables(tables)
     for one in named_kinds(kind or log.kind or None, returned_of(log.out)):
         compact_log(log.out, keep_s, kind=one)
+
+
+def _check_what_if(given: str | None, tables: Path | None, workers: int, others: dict[str, object]) -> None:
+    if given is None:
+        return
+    if other := next((name for name, value in others.items() if value is not None), None):
+        msg = f"--what-if {given}: does not go with {other}; give --tables O/tables of a job alone"
+        raise UsageError(msg)
+    if workers > 1:
+        msg = f"--what-if {given}: one process has the graph, so --workers {workers} does not go with it"
+        raise UsageError(msg)
+
+
+def _what_if(begin: str, config: Path | None) -> Callable[[ServedJob, Lookup], Beside]:
+    def made(job: ServedJob, lookup: Lookup) -> Beside:
+        from freshet.job.what_if.engine import open_what_if
+
+        return open_what_if(job, lookup, begin, config)
+
+    return made
 
 
 def _topic(given: str) -> KafkaAddress:

@@ -38,6 +38,10 @@ class OutputOptions(Options):
         description="Port of Arrow Flight on which to serve the embeddings while the job runs, 0 for any; HTTP gets a "
         "port beside it (default: no server; `freshet serve` starts one).",
     )
+    what_if: Annotated[bool, Option(IO)] = Field(
+        default=False,
+        description="Have the server of --flight-port also answer what rows would be with other edges and features.",
+    )
     tail_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=TAIL_BYTES,
         alias="tail",

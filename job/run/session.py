@@ -79,6 +79,7 @@ class Running:
     rejects: RejectWatch
     to_its_end: Callable[[Running], int] = lambda _: EXIT_DONE
     flight_port: int | None = None
+    what_if: bool = False
     has_end: bool = True
     is_own: bool = True
 
@@ -98,7 +99,7 @@ class Running:
 
         Raises: JobFailed with the root cause.
         """
-        with server_of_run(self.flight_port, self.out):
+        with server_of_run(self.flight_port, self.out, what_if=self.what_if):
             code = self.to_its_end(self)
         if not self.has_end:
             return code

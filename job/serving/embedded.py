@@ -25,8 +25,10 @@ _LOG = "serve.log"
 
 
 @contextmanager
-def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
+def server_of_run(flight_port: int | None, out: Path, *, what_if: bool = False) -> Iterator[None]:
     """Have the job's embeddings served while it runs; None: not asked for. `run.json` says where.
+
+    `what_if`: the server answers that, too.
 
     Raises: UsageError when the port is taken.
     """
@@ -38,7 +40,8 @@ def server_of_run(flight_port: int | None, out: Path) -> Iterator[None]:
         raise UsageError(msg)
     # Of two runs that begin at once, both would find the same port from _HTTP_PORT on free.
     flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT if flight_port else 0, _HOST)
-    process = start_server(out, "--port", str(flight), "--http-port", str(http))
+    more = ("--what-if", "base") if what_if else ()
+    process = start_server(out, "--port", str(flight), "--http-port", str(http), *more)
     addresses = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
     run_file.update_run(out, serving=addresses)
     say(f"embeddings: Flight at {addresses['flight']}, HTTP at http://{addresses['http']}")

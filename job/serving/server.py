@@ -75,6 +75,7 @@ def serve(options: ServeOptions) -> NoReturn:
             health = Health(lookup, options.stale_after_s)
             followers: list[Follower] = []
             servers = _Servers(options, lookup, health, feeds)
+            beside = None if options.what_if is None else options.what_if(feeds[0].job, lookup)
             try:
                 servers.start()
                 gc.freeze()
@@ -87,9 +88,13 @@ def serve(options: ServeOptions) -> NoReturn:
                 unpack_few_at_once()
                 if not all(left):
                     servers.announce()
+                if beside is not None:
+                    beside.start()
                 _compact_regularly(options, until)
                 _go_on(feeds, followers, until)
             finally:
+                if beside is not None:
+                    beside.close()
                 for follower in followers:
                     follower.close(forget=True)
                 servers.stop()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.any_plan import returned_of
-from freshet.job.size.miniature import ID_BYTES, GraphSize, operators_of
+from freshet.gnn.any_plan import AnyPlan, returned_of
+from freshet.gnn.block_pass import inner_widths
+from freshet.job.size.miniature import ID_BYTES, GraphSize, OperatorBytes, operators_of
 from freshet.job.units import readable
+from freshet.operators.dataflow import FEATURES, PARTITIONER
 from freshet.operators.factory import load_plan
 from freshet.operators.inbox import INBOX_BYTES
 from freshet.operators.limits import TAIL_BYTES
@@ -27,8 +30,9 @@ class Estimate:
     """Bytes by what takes them.
 
     `operators` is memory over all parts and processes. `process` comes once for each process of the job, and Java's
-    heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows. Of
-    several returned kinds, of which each has a change log and a server, it is that of all.
+    heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows.
+    `what_if` is the server's own memory with `--what-if`: the graph, and rows of inner layers. Of several returned
+    kinds, of which each has a change log and a server, it is that of all.
     """
 
     operators: dict[str, int]
@@ -36,6 +40,7 @@ class Estimate:
     process: int
     buffers: int
     server: int
+    what_if: int
     change_log: int
     change_log_per_million_rows: int
     base_image: int
@@ -46,7 +51,7 @@ class Estimate:
     def as_json(self) -> dict[str, Any]:
         """Plain data: memory and disk."""
         found = asdict(self)
-        memory = "operators", "tables", "process", "buffers", "server"
+        memory = "operators", "tables", "process", "buffers", "server", "what_if"
         return {
             "memory": {name: found[name] for name in memory},
             "disk": {name: value for name, value in found.items() if name not in memory},
@@ -59,7 +64,8 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
     Raises: ModelError for a model that can't be read.
     """
     held = operators_of(model, shape)
-    returned, strings = returned_of(load_plan(str(model))), shape.id_kind == STRING
+    plan = load_plan(str(model))
+    returned, strings = returned_of(plan), shape.id_kind == STRING
     text = ID_BYTES * strings
     sizes = [shape.vertices[one.number] for one in returned]
     rows = [_ROW_BYTES + 4 * one.width + (text - 4 if strings else 0) for one in returned]
@@ -75,6 +81,7 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
         process=PROCESS_BYTES,
         buffers=int(min(ROWS_BYTES * shape.parts * len(returned), change_log) + INBOX_BYTES * len(held)),
         server=sum(one.nbytes for one in served),
+        what_if=_what_if(held, plan, shape),
         change_log=int(change_log),
         change_log_per_million_rows=int(change_log * 1e6 / sum(sizes)),
         base_image=int(state),
@@ -82,6 +89,14 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
         journal=int(2 * max(_JOURNAL_BYTES, state)),
         tails=TAIL_BYTES * shape.parts * len(returned),
     )
+
+
+def _what_if(held: Mapping[str, OperatorBytes], plan: AnyPlan, shape: GraphSize) -> int:
+    """Return the memory of a server's graph, and of the rows and attributes beside it."""
+    rows = sum(width * n for width, n in zip(inner_widths(plan.layers), shape.vertices, strict=True))
+    attributes = plan.features.edge_width * sum(shape.edges) * (1 + shape.undirected)
+    graph = sum(held[name].memory for name in (PARTITIONER, FEATURES))
+    return int(graph + 4 * (rows + attributes))
 
 
 def page(found: Estimate) -> str:
@@ -101,6 +116,7 @@ def page(found: Estimate) -> str:
             "Python and libraries; Java comes on top: docs/reference/memory.md",
         ),
         ("server", found.server, "shared memory of each `freshet serve`; twice that while its table grows"),
+        ("what if", found.what_if, "its own memory besides, with --what-if"),
     ]
     disk = [
         ("change log", found.change_log, "each vertex once"),

@@ -116,7 +116,7 @@ class WhatIf:
         return reached(self._reach, self._graph, touched, goes_on)
 
     def refresh(self, vertices: int) -> bool:
-        """Compute rows that are not known, of at most that many vertices of the first layer that lacks any; False: none does."""
+        """Compute rows that are not known, of at most that many vertices of a layer; False: all are known."""
         self._graph = self._core.inspection()
         live = self._graph.tables.live_vertices()
         for number, known in enumerate(self._known, 1):

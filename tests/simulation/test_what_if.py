@@ -15,7 +15,7 @@ from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.live_graph import LiveState
-from freshet.operators.what_if.core import RefusalError, ReachError, WhatIf
+from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 from freshet.partitioner.events import OP_DEL_VERTEX, Events
 from freshet.partitioner.ids import Ids
 from freshet.partitioner.reference.graph import ReferenceGraph

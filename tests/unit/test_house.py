@@ -97,7 +97,7 @@ FLOORS = {
         "history run",
         "results embed size application swap",
         "live",
-        "training",
+        "training what_if",
         "commands",
         "cli main dev",
         "python",

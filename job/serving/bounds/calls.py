@@ -15,11 +15,18 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 LOOKUP, GET = "flight lookup", "flight get"
-COMPUTED = ("nearest", "score")  # requests whose answers are computed: see requests.py
+COMPUTED = ("nearest", "score", "what_if")  # requests whose answers are computed: see requests.py
+
+
+def path_of(name: str) -> str:
+    """Return the path of a request whose answer is computed."""
+    return name.replace("_", "-")
+
+
 _PATHS = {
     "embeddings": "http embeddings",
     "get-online-features": "http features",
-    **{name: f"http {name}" for name in COMPUTED},
+    **{path_of(name): f"http {path_of(name)}" for name in COMPUTED},
     "rows": "http rows",
     "changes": "http changes",
     "healthz": "http health",

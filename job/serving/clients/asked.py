@@ -17,11 +17,14 @@ from freshet.job.serving.protocol.errors import (
     NotReadyError,
     NotYetError,
     OtherModelError,
+    TooFarError,
 )
 from freshet.job.serving.protocol.wanted import Wanted
 from freshet.state.served.ids import Ids, Texts, frozen
 
-_ERRORS = {one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError, OtherModelError, GoneError)}
+_ERRORS = {
+    one.served_as: one for one in (BadRequestError, NotYetError, NotReadyError, OtherModelError, GoneError, TooFarError)
+}
 ERROR_KINDS = (*_ERRORS, "failed", "too-slow", EXHAUSTED)  # kinds of errors that a server answers with
 TOKEN_VARIABLE = "FRESHET_TOKEN"  # of the environment: a token that stands in no list of processes
 SOURCE_TOKEN_VARIABLE = "FRESHET_SOURCE_TOKEN"  # of the servers that a server feeds from, where it is another one
@@ -42,7 +45,7 @@ class Transport(Protocol):
     def quick(self, ids: Ids, min_epoch: int) -> tuple[int, Ids, np.ndarray, np.ndarray] | None:
         """Like `rows`, if there is a fast path and the table has reached that epoch; else None."""
 
-    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted, logits: bool = False) -> tuple[int, pa.Table]:
         """The epoch, and the answer to a request of this name with these fields (`job/serving/tables/requests.py`)."""
 
     def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:

@@ -58,6 +58,7 @@ class AsyncEmbeddingClient:
     all = _on_thread(EmbeddingClient.all)
     nearest = _on_thread(EmbeddingClient.nearest)
     score = _on_thread(EmbeddingClient.score)
+    what_if = _on_thread(EmbeddingClient.what_if)
     epoch = _on_thread(EmbeddingClient.epoch)
     health = _on_thread(EmbeddingClient.health)
 

@@ -188,6 +188,46 @@ class EmbeddingClient:
         asked = {"pairs": listed} | ({} if kinds is None else {"kinds": [*kinds]})
         return self._of_request("score", asked, self._wanted(min_epoch, min_position, timeout, generation))
 
+    def what_if(
+        self,
+        id: int | str | None = None,
+        *,
+        x: Sequence[float] | np.ndarray | None = None,
+        in_edges: Sequence[Any] = (),
+        out_edges: Sequence[Any] = (),
+        del_in_edges: Sequence[Any] = (),
+        del_out_edges: Sequence[Any] = (),
+        also: AskedIds = (),
+        vertices: Sequence[Mapping[str, Any]] | None = None,
+        kind: str | None = None,
+        max_touched: int = 10_000,
+        logits: bool = True,
+        min_epoch: int = 0,
+        min_position: Mapping[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Return the row of a vertex as it would be after events that have not happened, as `get` does.
+
+        It is a new vertex if `id` is None (so is the id in the answer) or unknown. A known one keeps its features
+        without `x`, and all edges but those that are deleted. An edge is (ID, weight, type, attr), of which ID, that of
+        the other end, is needed, or a dict with these, `kind` and `key`; it is added as by `add_edge`. `also`: other
+        vertices whose rows follow. `vertices`: several dicts with `id`, `x`, edges and `also`, each tried by itself;
+        the column `vertex` then says which of them a row is of. `kind`: that of the vertex, where the server has
+        several. `max_touched`: how many rows of inner layers may change. The metadata has the epoch of the graph.
+
+        Raises: TooFarError where more would change; BadRequestError for what the job would reject, and of a server
+        without `--what-if`; as `get` for the rest.
+        """
+        named = {"in_edges": in_edges, "out_edges": out_edges, "del_in_edges": del_in_edges}
+        named |= {"del_out_edges": del_out_edges, "also": plain_ids(ids_of(also)) if len(also) else ()}
+        asked: dict[str, Any] = {name: [*values] for name, values in named.items() if len(values)}
+        asked |= {} if id is None else {"id": id}
+        asked |= {} if x is None else {"x": np.asarray(x, np.float64).tolist()}
+        asked |= {} if vertices is None else {"vertices": [*vertices]}
+        asked |= {} if (kind or self._kind) is None else {"kind": kind or self._kind}
+        wanted = self._wanted(min_epoch, min_position, timeout)
+        return self._of_request("what_if", asked | {"max_touched": max_touched}, wanted, logits=logits)
+
     def changes(self, since_epoch: int | None = None, *, timeout: float | None = None) -> Iterator[pa.Table]:
         """Yield changed rows as they come, without end: a table of id, epoch, embedding, deleted for each newer epoch.
 
@@ -256,8 +296,8 @@ class EmbeddingClient:
     ) -> None:
         self.close()
 
-    def _of_request(self, name: str, asked: dict[str, Any], wanted: Wanted) -> pa.Table:
-        return self._seen_table(self._asked(wanted, lambda now: self._transport.ask(name, asked, now)))
+    def _of_request(self, name: str, asked: dict[str, Any], wanted: Wanted, *, logits: bool = False) -> pa.Table:
+        return self._seen_table(self._asked(wanted, lambda now: self._transport.ask(name, asked, now, logits)))
 
     def _quick(self, ids: Ids, min_epoch: int) -> Rows | None:
         try:

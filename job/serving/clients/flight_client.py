@@ -99,9 +99,9 @@ class FlightTransport:
         """There is no way but by a request."""
         return None
 
-    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted, logits: bool = False) -> tuple[int, pa.Table]:
         """Send a request of this name."""
-        return self._get({name: asked}, wanted)
+        return self._get({name: asked} | ({"logits": True} if logits else {}), wanted)
 
     def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:
         """Open a stream of changes."""
@@ -140,7 +140,7 @@ class FlightTransport:
             self._drop()
 
     def _get(self, request: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
-        ticket = flight.Ticket(orjson.dumps(request | _fields_of(wanted)))
+        ticket = flight.Ticket(orjson.dumps(request | _fields_of(wanted), option=orjson.OPT_SERIALIZE_NUMPY))
         limit_s = wanted.timeout_s + (_ALL_ROWS_S if "all" in request else _SPARE_S)
 
         def ask(client: Any) -> pa.Table:

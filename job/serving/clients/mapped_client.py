@@ -67,11 +67,11 @@ class MappedTransport:
         self.consistency = served.job.consistency
         return found.epoch, ids, found.own, found.rows
 
-    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted) -> tuple[int, pa.Table]:
+    def ask(self, name: str, asked: dict[str, Any], wanted: Wanted, logits: bool = False) -> tuple[int, pa.Table]:
         """Answer a request of this name here."""
         answer = REQUESTS[name].run(of_generation(self._every, wanted.generation), asked, wanted)
         self.consistency = answer.served.job.consistency
-        return answer.epoch, answer.as_table(False)
+        return answer.epoch, answer.as_table(logits)
 
     def changes(self, since_epoch: int) -> Iterator[pa.Table | None]:
         """Read changes from the table, as its writer makes them."""

@@ -105,14 +105,20 @@ def rows_of(
     of_each: int,
     columns: Mapping[str, np.ndarray],
     as_text: bool = False,
+    without_id: np.ndarray | None = None,
 ) -> Any:
-    """The rows of an answer as items, and beside them the values of `columns`; `as_text`: of the ids."""
+    """The rows of an answer as items, and beside them the values of `columns`.
+
+    `as_text`: of the ids; `without_id`, (n,) bool: which have null in their place.
+    """
     step = max(1, PART_BYTES // of_each)
 
     def blocks() -> Iterator[list[dict[str, Any]]]:
         for at in range(0, len(answer.epochs), step):
             end = min(at + step, len(answer.epochs))
             found = listed(answer.part(at, end), as_text)
+            for place in () if without_id is None else np.flatnonzero(without_id[at:end]).tolist():
+                found[place]["id"] = None
             for name, values in columns.items():
                 found = [{**one, name: value} for one, value in zip(found, values[at:end].tolist(), strict=True)]
             yield found

@@ -35,6 +35,7 @@ STATUS: dict[str, int] = {
     LENGTH: 411,
     LARGE: 413,
     MEDIA: 415,
+    "too-far": FORM_STATUS,
     EXHAUSTED: EXHAUSTED_STATUS,
     HEADERS_LARGE: 431,
     FAILED: 500,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from freshet.gnn.kinds.names import check_kinds
 from freshet.job.console import say
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from freshet.job.kafka.client import ClientProperties
     from freshet.job.serving.feeds.fed_job import FedJob
     from freshet.job.serving.feeds.follower import Follower
+    from freshet.job.serving.tables.lookup import Lookup
+
+
+class Beside(Protocol):
+    """Interface of what a server runs beside its table."""
+
+    def start(self) -> None:
+        """Begin, once there is a table."""
+
+    def close(self) -> None:
+        """End."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class ServeOptions:
     kafka_properties: ClientProperties | None = None
     kind: str | None = None  # of the vertices, where the model returns several; of some of them with commas
     service: Path | None = None  # whose jobs to follow, one after the other
+    what_if: Callable[[ServedJob, Lookup], Beside] | None = None  # makes what answers what if
     keep_s: float = 0.0  # for how long the table of an earlier one stays readable
 
     @property

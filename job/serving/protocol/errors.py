@@ -23,6 +23,12 @@ class UnknownVertexError(BadRequestError):
     http_kind = "unknown"
 
 
+class TooFarError(BadRequestError):
+    """What a request tries reaches more vertices than it allows; the message has both numbers."""
+
+    served_as, http_status = "too-far", 422
+
+
 class NotReadyError(FreshetError):
     """There is no table yet, or no more: try again later."""
 

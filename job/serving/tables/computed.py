@@ -41,6 +41,7 @@ class Computed(NamedTuple):
     found: tuple[Answer, Mapping[str, np.ndarray]] | None = None
     lists: Mapping[str, Sequence[Any] | Mapping[str, Sequence[Any]]] = {}
     more: Mapping[str, Any] = {}
+    new: np.ndarray | None = None
 
 
 def nearest(lookup: Lookup, asked: Any, wanted: Wanted, gone: Gone | None = None) -> Computed:

@@ -34,6 +34,7 @@ from freshet.state.served.times import NO_TIME
 if TYPE_CHECKING:
     from freshet.job.serving.bounds.approximate import Neighbourhoods
     from freshet.job.serving.tables.log_times import LogTimes
+    from freshet.job.serving.tables.what_if import Hypotheses
     from freshet.state.served.reader import TableReader
 
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns
@@ -55,6 +56,7 @@ class Lookup:
         self._lock = threading.Lock()
         self._log_times: LogTimes | None = None
         self.budget, self.room = Budget(), cast(WaitingRoom | None, None)  # of a server: `as_server`
+        self.hypotheses: Hypotheses | None = None  # of a server that answers what if
         self.beside: Mapping[str, Lookup] = {}  # of a server of several kinds: the lookup of each, this one's, too
 
     @property

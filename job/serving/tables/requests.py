@@ -19,8 +19,11 @@ from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import IDS_MAX, PAIRS_MAX
 from freshet.job.serving.tables.computed import Computed, ends_of_nearest, ends_of_pairs, nearest, score
 from freshet.job.serving.tables.lookup import K_MAX, Lookup
+from freshet.job.serving.tables.what_if import what_if
 
 _REQUEST_BYTES_MAX = 16 << 20
+TRIED_MAX, EDGES_MAX = 1_000, 10_000
+_EDGES = "edges to it: [ID, weight, type, attr], of which ID is needed, or objects with these, kind and key"
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 
 
@@ -59,6 +62,44 @@ class ScoreRequest(OfKinds):
         return {"pairs": given} if isinstance(given, list) else given
 
 
+class TriedVertex(Form):
+    """A vertex as it is tried: one that there is, with other features and edges, or a new one."""
+
+    id: Any = Field(default=None, description="null, or an id that is not there: a new vertex")
+    x: list[float] | None = Field(default=None, description="features; without them those that it has, or zeros")
+    in_edges: list[Any] | None = Field(default=None, max_length=EDGES_MAX, description=_EDGES)
+    out_edges: list[Any] | None = Field(default=None, max_length=EDGES_MAX, description="edges from it, likewise")
+    del_in_edges: list[Any] | None = Field(default=None, max_length=EDGES_MAX, description="edges to it that go")
+    del_out_edges: list[Any] | None = Field(default=None, max_length=EDGES_MAX, description="edges from it that go")
+    also: list[Any] | None = Field(
+        default=None, max_length=IDS_MAX, description="other vertices whose rows are asked for, as they would be then"
+    )
+
+
+class WhatIfRequest(OfKind, TriedVertex):
+    """The row of a vertex as it would be with other features or edges, or of a new one."""
+
+    vertices: list[TriedVertex] | None = Field(
+        default=None, min_length=1, max_length=TRIED_MAX, description="several such vertices, each tried by itself"
+    )
+    max_touched: int = Field(
+        default=10_000, ge=0, le=1_000_000, description="rows of inner layers that may change; more are refused"
+    )
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> WhatIfRequest:
+        given = self.model_fields_set & TriedVertex.model_fields.keys()
+        if self.vertices is not None and given:
+            msg = f"{min(given)}: does not go with vertices, each of which has its own"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are asked for."""
+        return sum(1 + len(one.also or ()) for one in self.vertices or [self])
+
+
 class Request(NamedTuple):
     """A request whose answer is computed.
 
@@ -80,7 +121,7 @@ class Request(NamedTuple):
     def over_http(self, name: str) -> type[Conditions]:
         """Return the form of its body over HTTP."""
         doc = f"{(self.form.__doc__ or '').rstrip('.')}, over HTTP."
-        made: Any = create_model(name.title(), __base__=(self.form, Conditions, WithIds), __doc__=doc)
+        made: Any = create_model(name.title().replace("_", ""), __base__=(self.form, Conditions, WithIds), __doc__=doc)
         return cast("type[Conditions]", made)
 
     def items(self, asked: Any) -> int:
@@ -117,6 +158,15 @@ REQUESTS = {
         lambda lookup, asked: ends_of_pairs(lookup, asked.kinds),
         score,
         "Scores of pairs, null where one of both is unknown.",
+    ),
+    "what_if": Request(
+        WhatIfRequest,
+        lambda asked: int(asked.rows),
+        TRIED_MAX + IDS_MAX,
+        lambda row: (row.in_arrow + OBJECT_BYTES, row.in_json),
+        lambda lookup, asked: (found := lookup.of(asked.kind), found),
+        what_if,
+        "Rows of vertices as they would be with other features or edges; of a server with `--what-if`.",
     ),
 }
 assert tuple(REQUESTS) == COMPUTED

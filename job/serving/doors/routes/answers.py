@@ -117,6 +117,24 @@ class Scores(AsOf):
     unknown: list[Id] | dict[str, list[Id]] = Field(description="ids without a row; of pairs of two kinds, by kind")
 
 
+class TriedRow(EmbeddingRow):
+    """A row as it would be."""
+
+    model_config = _example(_ROW | {"id": None})
+
+    id: Any = Field(description="null of a new vertex without one")
+    vertex: int = _absent("of a request with `vertices`: which of them it is of")
+
+
+class TriedRows(AsOf):
+    """Rows as they would be."""
+
+    model_config = _example({"found": [_ROW | {"id": None}], "unknown": []} | _EPOCH)
+
+    found: list[TriedRow]
+    unknown: list[Any] = Field(description="ids of `also` that have no row")
+
+
 class FeatureNames(AsOf):
     """Names of the columns."""
 

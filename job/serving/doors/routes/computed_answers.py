@@ -1,4 +1,4 @@
-"""Requests whose answers are computed, of the table `REQUESTS`: nearest, score."""
+"""Requests whose answers are computed, of the table `REQUESTS`: nearest, score, what-if."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import Request, Response
 
 from freshet.job.serving.bounds.budget import OBJECT_BYTES, Held
+from freshet.job.serving.bounds.calls import path_of
 from freshet.job.serving.doors.json_answers import object_of, rows_of, values_of
-from freshet.job.serving.doors.routes.answers import AsOf, NearestVertices, Scores
+from freshet.job.serving.doors.routes.answers import AsOf, NearestVertices, Scores, TriedRows
 from freshet.job.serving.doors.routes.asking import as_of, sent, wait
 from freshet.job.serving.doors.routes.registration import Routes
 from freshet.job.serving.protocol.wanted import Wanted
@@ -23,6 +24,7 @@ _OF_IDS = ("unknown",)  # lists of ids in answers that are computed
 _ANSWERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "nearest": (NearestVertices, ("unknown", "other-model", "gone", "not-yet")),
     "score": (Scores, ("gone", "not-yet")),
+    "what_if": (TriedRows, ("too-far", "gone", "not-yet")),
 }
 
 
@@ -36,7 +38,7 @@ def _add_one(routes: Routes, name: str, computed: Computed) -> None:
     answer, errors = _ANSWERS.get(name, (AsOf, ()))
     form, lookup, apart = computed.over_http(name), routes.lookup, routes.apart
 
-    @routes.post(f"/{name}", form, name=name, answer=answer, errors=errors, about=computed.about)
+    @routes.post(f"/{path_of(name)}", form, name=name, answer=answer, errors=errors, about=computed.about)
     async def answered(request: Request) -> Response:
         asked, size_sent = await sent(apart, form, request)
         every = of_generation(lookup, asked.generation)
@@ -54,7 +56,7 @@ def _parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[I
     in_json = answer.served.row_shape(readout=True).in_json
     lists: dict[str, Any] = {}
     if answer.found is not None:
-        lists["found"] = rows_of(answer.found[0], in_json, answer.found[1], as_text)
+        lists["found"] = rows_of(answer.found[0], in_json, answer.found[1], as_text, answer.new)
 
     def items(name: str, values: Sequence[Any]) -> Iterator[bytes]:
         return values_of(list(map(str, values) if as_text and name in _OF_IDS else values), OBJECT_BYTES)

@@ -1,0 +1,147 @@
+"""The answers of a server to what if: a thread follows the graph, and requests are answered between its epochs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freshet.errors import FreshetError
+from freshet.gnn.any_plan import AnyPlan
+from freshet.job.console import say
+from freshet.job.serving.bounds.forms import FormError
+from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
+from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served_job import ServedJob
+from freshet.job.serving.tables.what_if import Tried
+from freshet.job.units import readable
+from freshet.job.what_if.followed_graph import FollowedGraph
+from freshet.job.what_if.tried_events import TriedEvents
+from freshet.operators.factory import load_plan
+from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
+
+_POLL_S = 0.02
+_SHOW_S = 10.0
+_REFRESHED = 1024  # vertices whose rows are computed between two epochs, while nobody asks
+
+
+def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None) -> WhatIfEngine:
+    """Have a server's lookups answer what if, of a job's graph from where that begins.
+
+    Raises: InputError where the job's graph can't be read.
+    """
+    tails = PartTails(job.tails, 0, job.word)
+    engine = WhatIfEngine(FollowedGraph(job.log.out, tails, begin, config), lambda: lookup.table.epoch)
+    for one in lookup.each:
+        one.hypotheses = engine
+    return engine
+
+
+class WhatIfEngine:
+    """Answers for all kinds of a job's vertices; safe for threads."""
+
+    def __init__(self, graph: FollowedGraph, newest: Callable[[], int]) -> None:
+        """`newest`: the epoch that readers of the table have."""
+        self._graph, self._newest = graph, newest
+        self._plan: AnyPlan = load_plan(graph.settings.model)
+        live = graph.graph.live
+        self._what = WhatIf(live, self._plan)
+        self._reader = TriedEvents(live, self._plan)
+        self._lock, self._asking, self._closed = threading.Lock(), 0, threading.Event()
+        self._failure: FreshetError | None = None
+        self._thread = threading.Thread(target=self._follow, name="freshet-what-if", daemon=True)
+
+    def start(self) -> None:
+        """Follow the graph, on a thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; no answers follow."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._graph.close()
+
+    def tried(
+        self, items: Sequence[Mapping[str, Any]], kind: str, min_epoch: int, timeout_s: float, most: int
+    ) -> Tried:
+        """Return rows after what each item tries, each by itself; see `Tried`.
+
+        Raises: FormError, TooFarError, NotYetError, NotReadyError.
+        """
+        self._asking += 1
+        try:
+            with self._lock:
+                self._bring_on(max(min_epoch, self._newest()), timeout_s)
+                return self._answer(items, kind, most)
+        finally:
+            self._asking -= 1
+
+    def _bring_on(self, epoch: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self._graph.epoch < epoch:
+            if self._failure is not None:
+                msg = f"what if: {self._failure}"
+                raise NotReadyError(msg) from self._failure
+            if not self._graph.bring_on(epoch, lambda line: None):
+                if time.monotonic() >= deadline:
+                    msg = f"what if: expected epoch {epoch:,}, its graph is at {self._graph.epoch:,}"
+                    raise NotYetError(msg)
+                time.sleep(_POLL_S)
+
+    def _answer(self, items: Sequence[Mapping[str, Any]], kind: str, most: int) -> Tried:
+        kinds = self._plan.features.kinds
+        code = 0 if kinds is None or not kind else kinds.kind_codes[kind]
+        ids, rows, of, unknown = list[Any](), list[np.ndarray](), list[int](), list[Any]()
+        for number, item in enumerate(items):
+            where = f"vertices[{number}]." if len(items) > 1 else ""
+            vertex, events = self._reader.of(item, kind if kinds is not None else "", where)
+            also = list(item.get("also") or ())
+            asked = [vertex, *also]
+            try:
+                found = self._what.ask(events, code, self._reader.ids(asked, f"{where}also"), most)
+            except RefusalError as error:
+                msg = f"{where}in_edges, out_edges: {error}"
+                raise FormError(msg) from None
+            except ReachError as error:
+                msg = f"{where}max_touched: {error}"
+                raise TooFarError(msg) from None
+            there = found.there.tolist()
+            named = [item.get("id"), *also]
+            ids += [one for one, is_there in zip(named, there, strict=True) if is_there]
+            unknown += [one for one, is_there in zip(named, there, strict=True) if not is_there]
+            of += [number] * len(found.rows)
+            rows.append(found.rows)
+        return Tried(self._graph.epoch, ids, np.concatenate(rows), np.array(of, np.int64), unknown)
+
+    def _follow(self) -> None:
+        """Bring the graph on, and compute rows that are not known, while nobody asks."""
+        began = shown = time.monotonic()
+        is_whole = False
+        while not self._closed.is_set():
+            try:
+                with self._lock:
+                    newest = self._newest()
+                    moved = self._graph.bring_on(newest, lambda line: None)
+                    is_idle = not (moved or self._asking or self._what.refresh(_REFRESHED))
+            except NotReadyError:  # another table takes the place of this one
+                is_idle, newest = True, -1
+            except FreshetError as error:
+                self._failure = error
+                say(f"what if: {error}; it is not answered from now on")
+                return
+            now = time.monotonic()
+            if not is_whole and is_idle and self._graph.epoch == newest:
+                is_whole = True
+                say(f"what if: all rows are there after {now - began:.1f} s, {readable(self._what.nbytes)}")
+            elif not is_whole and now - shown > _SHOW_S:
+                shown = now
+                say(f"what if: the graph is at epoch {self._graph.epoch:,} of {newest:,}")
+            if is_idle:
+                self._graph.pause()
+                self._closed.wait(_POLL_S)

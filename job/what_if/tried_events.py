@@ -1,0 +1,130 @@
+"""Reads what a request tries as events of the job, by the job's own Parser and its rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from freshet.gnn.any_plan import AnyPlan
+from freshet.job.serving.bounds.asked_ids import as_stored
+from freshet.job.serving.bounds.forms import FormError
+from freshet.operators.factory import parser_of
+from freshet.operators.live_graph import LiveState
+from freshet.operators.parser.config import ParserConfig
+from freshet.operators.parser.core import Origin, Parser
+from freshet.operators.parser.keys import OFFSET
+from freshet.partitioner.events import Events
+from freshet.partitioner.ids import STRING, Ids
+
+Record = dict[str, Any]
+IN, OUT = "in_edges", "out_edges"
+_FIELDS = ("weight", "type", "attr")  # behind the id of an edge that is a list
+_EDGES = {"del_in_edges": "del_edge", "del_out_edges": "del_edge", IN: "add_edge", OUT: "add_edge"}
+_ORIGIN = Origin(0, "what if")
+
+
+class TriedEvents:
+    """Makes events of what is tried on vertices of a job's graph."""
+
+    def __init__(self, live: LiveState, plan: AnyPlan) -> None:
+        self._core, self._kinds = live.core, plan.features.kinds
+        config = live.settings.parsing
+        self._by_offset = config.edge_key == OFFSET
+        plain = ParserConfig(
+            id_bytes_max=config.id_bytes_max,
+            cast_ids=config.cast_ids,
+            edge_key="" if self._by_offset else config.edge_key,
+        )
+        self._parser: Parser = parser_of(replace(live.settings, parsing=plain), plan)
+        self.is_string = live.settings.id_kind == STRING
+
+    def of(self, item: Mapping[str, Any], kind: str, where: str) -> tuple[Any, Events]:
+        """Return the id of the vertex that an item is about, and its events; a vertex without an id gets a new one.
+
+        `kind`: of the vertex; empty where vertices have none. `where` names the item in errors.
+
+        Raises: FormError for what the job would reject, naming the field.
+        """
+        vertex = self._new_id(kind) if item.get("id") is None else self._stored(item["id"], f"{where}id")
+        places, records = list[str](), list[Record]()
+        for place, record in self._records(item, vertex, kind, where):
+            places.append(place)
+            records.append(record)
+        lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+        events, letters = self._parser.parse_jsonl(lines, _ORIGIN)
+        if letters:
+            place, why = places[letters[0].offset], letters[0].error
+            msg = f"{place}: {why}" if place else why
+            raise FormError(msg)
+        return vertex, events
+
+    def ids(self, values: list[Any], where: str) -> Ids:
+        """Return ids as the graph has them."""
+        return Ids.of("string" if self.is_string else "int", [self._stored(one, where) for one in values])
+
+    def _records(self, item: Mapping[str, Any], vertex: Any, kind: str, where: str) -> Iterator[tuple[str, Record]]:
+        for name in ("del_in_edges", "del_out_edges"):
+            yield from self._edges(item, name, vertex, kind, where)
+        x = {} if item.get("x") is None else {"x": item["x"]}
+        named = {"kind": kind} if self._kinds is not None and self._kinds.are_named else {}
+        yield where.removesuffix("."), {"op": "add_vertex", "id": vertex, **x, **named}
+        for name in (IN, OUT):
+            yield from self._edges(item, name, vertex, kind, where)
+
+    def _edges(
+        self, item: Mapping[str, Any], name: str, vertex: Any, kind: str, where: str
+    ) -> Iterator[tuple[str, Record]]:
+        ends = ("dst", "src") if name.endswith(IN) else ("src", "dst")  # of the vertex, and of the other one
+        for number, given in enumerate(item.get(name) or ()):
+            place = f"{where}{name}[{number}]"
+            fields = _fields_of(given, place)
+            other = self._stored(fields.pop("id"), f"{place}.id")
+            record: Record = {"op": _EDGES[name], ends[0]: vertex, ends[1]: other}
+            if self._kinds is not None and self._kinds.are_named:
+                its_kind = fields.pop("kind", None)
+                record |= {f"{ends[0]}_kind": kind} | ({} if its_kind is None else {f"{ends[1]}_kind": its_kind})
+            if self._by_offset and _EDGES[name] == "add_edge":
+                fields["key"] = -1 - number - (len(item.get(IN) or ()) if name == OUT else 0)
+            yield place, record | fields
+
+    def _stored(self, value: Any, place: str) -> Any:
+        (found,) = as_stored([value], self.is_string)
+        if isinstance(found, bool) or not isinstance(found, str if self.is_string else int):
+            msg = f"{place}: expected {'a string' if self.is_string else 'an integer'}, got {value!r}"
+            raise FormError(msg)
+        return found
+
+    def _new_id(self, kind: str) -> Any:
+        """Return an id that no vertex of the kind has."""
+        code = self._kinds.kind_codes[kind] if self._kinds is not None and kind else 0
+        number = 0
+        while True:
+            number += 1
+            new: Any = f"new vertex {number}" if self.is_string else -(2**63) + number
+            found = self._core.inspection().find(
+                Ids.of("string" if self.is_string else "int", [new]), np.array([code], np.uint8),
+                has_kinds=self._kinds is not None,
+            )  # fmt: skip
+            if found[0] < 0:
+                return new
+
+
+def _fields_of(given: Any, place: str) -> Record:
+    """Return an edge as fields: of a list they are ID, weight, type, attr.
+
+    Raises: FormError
+    """
+    if isinstance(given, list) and 1 <= len(given) <= 1 + len(_FIELDS):
+        values = dict(zip(_FIELDS, given[1:], strict=False))
+        return {"id": given[0], **{name: value for name, value in values.items() if value is not None}}
+    known = {"id", "kind", "key", *_FIELDS}
+    if isinstance(given, dict) and "id" in given and given.keys() <= known:
+        return {name: value for name, value in given.items() if value is not None or name == "id"}
+    msg = (
+        f"{place}: expected [ID, weight, type, attr], of which ID is needed, or an object of {', '.join(sorted(known))}"
+    )
+    raise FormError(msg)
