@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module, ModuleDict
+
+VERTICES = "vertices", "vertices"
+"""What the numbers of sources and targets are called that are of one kind."""
 
 
 class EncodedConv(Module):
@@ -19,13 +23,16 @@ class EncodedConv(Module):
         handed: Mapping[str, str],
         constants: Any,
         edges: Module | None = None,
+        sizes: tuple[str, str] = VERTICES,
     ) -> None:
         """Take the conv; functions by parameter; which of weights and attributes others get; and what makes its edges.
 
-        A function is given those of `edge_index`, its rows `end_0` and `end_1`, `edge_weight`, `edge_attr`, `vertices`
-        and `edges` that it reads, the last two of which are numbers. Without one the edges are those of the graph.
+        A function is given those of `edge_index`, its rows `end_0` and `end_1`, `edge_weight`, `edge_attr`, and of the
+        numbers of sources and targets (`sizes`: what they are called) and of `edges` that it reads. Without one the
+        edges are those of the graph.
         """
         super().__init__()
+        self._sizes = sizes
         self.conv, self.encoders, self.edges = conv, ModuleDict(encoders), edges
         self._handed, self._constants = dict(handed), dict(constants)
 
@@ -53,7 +60,9 @@ class EncodedConv(Module):
         """Return what functions are given."""
         of_edges = {"edge_index": edge_index, "edge_weight": edge_weight, "edge_attr": edge_attr}
         of_edges |= {"end_0": edge_index[0], "end_1": edge_index[1]}
-        return of_edges | {"vertices": (x if isinstance(x, Tensor) else x[1]).size(0), "edges": edge_index.size(1)}
+        ends = (x, x) if isinstance(x, Tensor) else x
+        sizes = {name: rows.size(0) for name, rows in zip(self._sizes, ends, strict=True)}
+        return of_edges | sizes | {"edges": edge_index.size(1)}
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
         """Return the rows that the conv gives."""
@@ -79,13 +88,40 @@ class FrontedConv(EncodedConv):
         return self.conv(**{self._parameter: self.front(**rows)}, **others)
 
 
+class EndColumns(NamedTuple):
+    """EndColumns of the rows of an end, 0 for sources and 1 for targets; width 0 for all."""
+
+    end: int
+    begin: int = 0
+    width: int = 0
+
+    def of(self, x: Any) -> Any:
+        """Return these columns of rows, or of a pair of them."""
+        rows = x if isinstance(x, Tensor) else x[self.end]
+        return rows[:, self.begin : self.begin + self.width] if self.width else rows
+
+
 class FunctionOfEdges(EncodedConv):
     """A function of rows and edges that stands in a forward, such as rows beside degrees or a sum over neighbours."""
 
-    def __init__(self, function: Module) -> None:
-        """Take the function of rows0, and of what EncodedConv gives others."""
-        super().__init__(Module(), {}, {}, {})
-        self.function = function
+    def __init__(
+        self,
+        function: Module,
+        sizes: tuple[str, str] = VERTICES,
+        columns: Mapping[str, EndColumns] = MappingProxyType({}),
+    ) -> None:
+        """Take the function of rows0, rows1 and so on, and of what EncodedConv gives others.
+
+        `columns`: those that each of its parameters of rows gets of x; all columns without. A function of the rows of
+        several layers is given them by name.
+        """
+        super().__init__(Module(), {}, {}, {}, sizes=sizes)
+        self.function, self._columns = function, dict(columns) or {"rows0": EndColumns(0)}
+
+    @property
+    def reads_both_ends(self) -> bool:
+        """True for a function of rows of sources and of targets, which are given as a pair."""
+        return len({one.end for one in self._columns.values()}) > 1
 
     @property
     def flow(self) -> str:
@@ -97,6 +133,11 @@ class FunctionOfEdges(EncodedConv):
         """The number of layers that it takes apart."""
         return 1
 
-    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None, edge_attr: Any = None) -> Any:
+    def forward(
+        self, x: Any = None, edge_index: Any = None, edge_weight: Any = None, edge_attr: Any = None, **rows: Any
+    ) -> Any:
         """Return the rows that it makes."""
-        return self.function(rows0=x, **self.given(x, edge_index, edge_weight, edge_attr))
+        if x is not None:
+            rows = {name: one.of(x) for name, one in self._columns.items()}
+        x = rows["rows0"] if x is None else x
+        return self.function(**rows, **self.given(x, edge_index, edge_weight, edge_attr))

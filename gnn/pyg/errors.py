@@ -11,6 +11,8 @@ _BEGIN, _END = 700, 300  # characters of a long message that are kept
 
 RECORDED = "recorded"
 """Of an error: what stands between the convs was run, so that it says what that does, not how it is written."""
+WIDTH = "width"
+"""Of an error: all was read but how wide rows are, which features=... says."""
 OUT_EDGES = "out-edges"
 """Of an error: a conv reads edges the other way round, which a relation that mirrors them has."""
 
@@ -19,7 +21,7 @@ class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
     about = ""
-    """`RECORDED`, `OUT_EDGES` or nothing."""
+    """`RECORDED`, `OUT_EDGES`, `WIDTH` or nothing."""
 
     def of(self, about: str) -> Self:
         """Return the error, as one about that."""

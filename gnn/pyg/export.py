@@ -20,7 +20,7 @@ from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, WIDTH, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
@@ -209,6 +209,8 @@ def _refusal(first: ExportError, second: ExportError) -> ExportError:
     """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
     if str(second) in str(first) or _NAMES_A_PART.search(str(first)):
         return first
+    if second.about == WIDTH:
+        return second
     if second.about != RECORDED:
         line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))
         return second if line and other and line[0] not in str(second) else first  # past what is read as it runs

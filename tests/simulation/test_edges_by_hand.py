@@ -12,8 +12,10 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
 
+from freshet.gnn.kinds.model import build_kinds_model  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
+from tests.support.graphs.kinds_by_hand import METADATA, WIDTHS, ByHand, attention, each_relation  # noqa: E402
 from tests.support.simulation.module_cases import hold  # noqa: E402
 
 
@@ -48,3 +50,18 @@ def test_edges_that_are_picked_by_their_types(tmp_path: Path) -> None:
         return module(x, edges, torch.cat(types), weights, torch.cat(attributes))
 
     hold(model, run, (1, 2))
+
+
+@pytest.mark.parametrize("function", [each_relation, attention])
+def test_rows_along_relations(function: Any, tmp_path: Path) -> None:
+    module = of.randomised(ByHand(function))
+    model: Any = export_model(module, tmp_path, metadata=METADATA, features=WIDTHS)
+    module.double()
+    kind = model.out[0]
+
+    def run(given: Any) -> Any:
+        made = module(given.x, given.edges)
+        return made[kind] if isinstance(made, dict) else made
+
+    of_kind = build_kinds_model(**model.declaration() | {"out": [kind]}, weights=model.weights)
+    hold(of_kind, run, (1, 2))

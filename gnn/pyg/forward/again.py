@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import Module, ModuleList
 
-from freshet.gnn.pyg.encoded_conv import EncodedConv
+from freshet.gnn.pyg.encoded_conv import VERTICES, EncodedConv
 from freshet.gnn.pyg.forward.places import RUNS_AGAIN, standing_at
 from freshet.gnn.pyg.steps import ConvCall, Step
 
@@ -89,7 +89,7 @@ class Encoding(NamedTuple):
     """The arguments of a conv beside rows, of which some are functions of edges and what these have.
 
     edges: the function that makes its edges, where they are not those of the graph. reads: what functions read, and
-    what it is handed.
+    what it is handed. sizes: what the numbers of sources and of targets are called.
     """
 
     encoders: dict[str, Module]
@@ -97,10 +97,11 @@ class Encoding(NamedTuple):
     constants: dict[str, Any]
     reads: set[str]
     edges: Module | None = None
+    sizes: tuple[str, str] = VERTICES
 
     def step(self, name: str, conv: Any, *, pair: bool = False, two_kinds: bool = False) -> Step:
         """Return a conv that is called so; `pair` and `two_kinds` as ConvCall has them."""
         weights, attributes = (one if one in self.reads else None for one in ("edge_weight", "edge_attr"))
         given = ConvCall("x", "edge_index", weights, attributes, pair=pair, two_kinds=two_kinds)
-        op = EncodedConv(conv, self.encoders, self.handed, self.constants, self.edges)
+        op = EncodedConv(conv, self.encoders, self.handed, self.constants, self.edges, self.sizes)
         return Step(name, op, weights is not None, attributes=attributes is not None, given=given)

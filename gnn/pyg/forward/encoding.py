@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
-from freshet.gnn.pyg.encoded_conv import FunctionOfEdges
+from freshet.gnn.pyg.encoded_conv import VERTICES, FunctionOfEdges
 from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.opening import opened
+from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.recorded import RecordingReader, is_of_rows
-from freshet.gnn.pyg.steps import written_class
+from freshet.gnn.pyg.steps import RowsFunction, written_class
+
+BROUGHT_TOGETHER = {
+    *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "degree", "bincount"),
+}
+"""Operations that make rows of vertices of those of edges."""
+TAKEN_BY_INDEX = {"getitem", "index_select", "gather"}
 
 
 class EncodingReader(RecordingReader):
     """A reader whose convs may be handed functions of what edges have, if it records."""
-
-    _has_kinds = False
 
     def __init__(self, *given: Any, asked: Asked) -> None:
         """Take what a reader takes, and what is asked for."""
         super().__init__(*given, asked=asked)
         self._of_edges = set[Any]()
         self._mixed = set[Any]()  # functions of rows and edges that are no rows yet
+        self._sizes = set[str]()  # those that functions read
 
     def _read(self, node: Any) -> None:
         if self._recorded and self._encodes(node):
             self._of_edges.add(node)
             if not self._is_function(node, node.all_input_nodes):  # one of sizes alone is of rows as well
                 return
-        if self._recorded and not self._has_kinds and self._mixes(node):
+        if self._recorded and self._mixes(node):
             self._mixed.add(node)
             return
         try:
@@ -65,13 +71,41 @@ class EncodingReader(RecordingReader):
         op = self._submodule(node)
         if op is not None and not (is_of_rows(op) and self._opens(self._name(node)) is None):
             return False
-        for one in () if mixed else read:  # so that layers of rows before it say how wide these are
-            self._settle(one)
-        if len({name for one in read for name in self._read_rows(one)}) == 1:
+        for one in read:  # so that layers of rows before it say how wide these are
+            if not mixed or self._is_beside(one):
+                self._settle(one)
+        if self._is_one_function(read):
             return True
         for one in mixed:
             self._settle(one)
         return bool(mixed) and self._mixes(node)
+
+    def _is_beside(self, node: Any) -> bool:
+        """Return whether a function of rows is to be rows of its own beside functions of rows and edges."""
+        return False
+
+    def _is_one_function(self, read: Sequence[Any]) -> bool:
+        """Return whether an operation that reads these is a function of rows, and of edges.
+
+        One of rows of several layers has rows of edges among what it reads, which no rows of vertices are.
+        """
+        names = {name for one in read for name in self._read_rows(one)}
+        return len(names) == 1 or self._are_along(read)
+
+    def _are_along(self, read: Sequence[Any]) -> bool:
+        """Return whether functions of rows and edges among these have a row for each edge."""
+        return any(self._is_along(one) for one in read if one in self._mixed)
+
+    def _is_along(self, node: Any) -> bool:
+        """Return whether a node has a row or number for each edge, as far as its operations say."""
+        if node in self._rows or node in self._constants or self._samples.size_of(node) is not None:
+            return False
+        label, read = label_of(node).split(" ")[0].strip("_"), node.all_input_nodes
+        if label in BROUGHT_TOGETHER:
+            return False
+        if label in TAKEN_BY_INDEX and len(read) > 1:
+            return any(self._samples.is_tensor(one) or self._is_along(one) for one in read[1:])
+        return self._samples.is_tensor(node) or any(map(self._is_along, read))
 
     def _read_rows(self, node: Any) -> set[str]:
         """Return the names of the rows that something is made of."""
@@ -87,16 +121,23 @@ class EncodingReader(RecordingReader):
 
     def _function_of_edges(self, node: Any) -> str:
         """Note a function of rows and edges; returns the name of its rows."""
-        reads, names = dict[str, int](), list(self._read_rows(node))
+        reads, names = dict[str, int](), sorted(self._read_rows(node))
 
         def given(one: Any) -> str | None:
-            return "rows0" if one in self._rows else self._given_of_edges(node, one, reads)
+            if one not in self._rows:
+                return self._given_of_edges(node, one, reads)
+            return f"rows{names.index(self._rows[one])}"
 
         function = self._again(node, given)
         if function is None:
             raise ExportError(self._reads_other(node))
         step = Encoding({}, {}, {}, set(reads)).step(self._name(node), None)
-        return self._ops.add(names[0], step._replace(op=FunctionOfEdges(function)))
+        made = FunctionOfEdges(function)
+        if len(names) == 1:
+            return self._ops.add(names[0], step._replace(op=made))
+        assert step.given is not None  # by Encoding
+        call = step.given._replace(rows="rows0", parameters=tuple(f"rows{i}" for i in range(len(names))))
+        return self._ops.called(step._replace(op=RowsFunction(made, tuple(names)), given=call), names)
 
     def _encodes(self, node: Any) -> bool:
         """Return whether an operation reads edges, what these have, sizes, functions of these, and constants alone."""
@@ -160,7 +201,14 @@ class EncodingReader(RecordingReader):
             encoding.reads.update(reads)
             found.update(reads.values())
         self._refuse_several(node, found)
-        return encoding, relation
+        return encoding._replace(sizes=self._sizes_of(node, relation)), relation
+
+    def _sizes_of(self, node: Any, relation: int) -> tuple[str, str]:
+        """Return what the numbers of the sources and targets of a relation are called; without kinds they are one.
+
+        Raises: ExportError where functions read other numbers of vertices, `_sizes`.
+        """
+        return VERTICES
 
     def _refuse_several(self, node: Any, relations: Collection[int]) -> None:
         """Refuse edges of one relation with what those of another have; without kinds there is one relation.
@@ -192,6 +240,7 @@ class EncodingReader(RecordingReader):
     def _given_of_edges(self, node: Any, one: Any, reads: dict[str, int]) -> str | None:
         """Return the name under which functions of edges are given something, which goes into `reads`."""
         if (size := self._samples.size_of(one)) is not None:
+            self._sizes.add(size)
             return size
         if (end := self._samples.end_of(one)) is not None:
             return self._noted(node, ("edge_index", end[0]), reads) and f"end_{end[1]}"

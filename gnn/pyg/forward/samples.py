@@ -19,6 +19,8 @@ from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
 _VERTICES, _EDGES, _CHANNELS, _PER_EDGE = 1009, 4003, 11, 13
+_PRIMES = [one for one in range(_VERTICES, _EDGES) if all(one % divisor for divisor in range(2, 64))]
+"""Numbers of vertices of the kinds."""
 _INTEGERS = (torch.int64, torch.int32)
 _CASTS: dict[str, torch.dtype | None] = {
     **{"float": torch.float32, "long": torch.int64, "int": torch.int32},
@@ -37,16 +39,28 @@ _OF_ROWS = {"size", "numel", "dim"}
 _ROWS_KEPT = {"getitem", "view", "view_as", "reshape", "reshape_as", "flatten", "squeeze", "narrow"}
 
 
+def vertices_of(kind: int) -> str:
+    """Return what the number of the vertices of a kind is called."""
+    return f"vertices_{kind}"
+
+
 class Samples:
     """Values of the nodes of a traced forward that come from edges, weights and shapes alone."""
 
-    def __init__(self, given: ModuleInputs, shapes: Shapes = STANDARD, mirrors: Sequence[int | None] = ()) -> None:
+    def __init__(
+        self,
+        given: ModuleInputs,
+        shapes: Shapes = STANDARD,
+        mirrors: Sequence[int | None] = (),
+        kind_of: Callable[[str], int] | None = None,
+    ) -> None:
         """Take the nodes of the inputs; with types of edges, the edges are those of all relations together.
 
-        Each relation has other numbers, so that none stands for another; `mirrors`: the number of the relation whose
-        edges it has the other way round, where there is one.
+        Each relation has other numbers, so that none stands for another, and each kind another number of vertices;
+        `mirrors`: the number of the relation whose edges it has the other way round, where there is one. `kind_of`: of
+        rows by name, where there are several kinds.
         """
-        self._rows = torch.arange(_VERTICES * _CHANNELS).view(_VERTICES, _CHANNELS).float()
+        self._kind_of = kind_of
         per_edge = 1 if shapes.flat else _PER_EDGE
         edges, weights = torch.arange(2 * _EDGES).view(2, _EDGES), torch.arange(_EDGES).float()
         attributes = _EDGES + torch.arange(_EDGES * per_edge).view(_EDGES, per_edge).float()
@@ -134,8 +148,13 @@ class Samples:
         return isinstance(self._values.get(node), int)
 
     def size_of(self, node: Any) -> str | None:
-        """Return of what a node is the number, `vertices` or `edges`; None for anything else."""
+        """Return of what a node is the number, `vertices` or `edges`; None for anything else.
+
+        With several kinds `vertices_0` and so on, those of each.
+        """
         value = self._values.get(node)
+        if type(value) is int and value in _PRIMES and self._kind_of is not None:
+            return vertices_of(_PRIMES.index(value))
         return {_VERTICES: "vertices", _EDGES: "edges"}.get(value) if type(value) is int else None
 
     def described(self, nodes: list[Any]) -> str:
@@ -189,13 +208,21 @@ class Samples:
         given = SampleArguments(node, self._values, rows, constants)
         if label not in _ROWS_KEPT or not given.are_known or not self._is_move(given, label):
             return False
-        if label == "getitem" and not self._takes_all(self._rows, node.args[1]):
+        if node.args[0] not in rows:
+            return False
+        sample = self._rows_of(rows[node.args[0]])
+        if label == "getitem" and not self._takes_all(sample, node.args[1]):
             return False
         try:
             made = self._run(given, label)
         except (RuntimeError, IndexError, TypeError, ValueError):
             return False
-        return isinstance(made, torch.Tensor) and torch.equal(made, self._rows)
+        return isinstance(made, torch.Tensor) and torch.equal(made, sample)
+
+    def _rows_of(self, name: str) -> torch.Tensor:
+        """Return the sample of rows of that name."""
+        many = _VERTICES if self._kind_of is None else _PRIMES[self._kind_of(name)]
+        return torch.arange(many * _CHANNELS).view(many, _CHANNELS).float()
 
     def _is_move(self, given: SampleArguments, label: str) -> bool:
         if label == "getattr":
@@ -234,7 +261,7 @@ class Samples:
         return all(end is None or (isinstance(end, int) and end == n) for end, n in known)
 
     def _run(self, given: SampleArguments, label: str) -> Any:
-        args, options = given.values(self._rows)
+        args, options = given.values(self._rows_of)
         if label in _CASTS:
             return self._cast(given.node, label, [*args, *options.values()])
         if given.node.op == "call_method":
@@ -276,12 +303,12 @@ class SampleArguments(NamedTuple):
             one in self.samples or one in self.rows or one in self.constants for one in self.node.all_input_nodes
         )
 
-    def values(self, rows: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments and options, all rows as these."""
+    def values(self, rows_of: Callable[[str], torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments and options, rows of a name as it says."""
 
         def value(node: Any) -> Any:
             if node in self.rows:
-                return rows
+                return rows_of(self.rows[node])
             return self.samples[node] if node in self.samples else self.constants[node]
 
         args, options = torch.fx.node.map_arg((self.node.args, self.node.kwargs), value)

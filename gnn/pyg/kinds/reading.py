@@ -17,7 +17,6 @@ from freshet.gnn.pyg.forward.hops import is_of_hops
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
-from freshet.gnn.pyg.kinds.by_type import picked_in_front
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
@@ -27,10 +26,10 @@ from freshet.gnn.pyg.kinds.convs.typed import (
     refuse_types,
     typed_conv,
 )
-from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, opened_within, relation_within
+from freshet.gnn.pyg.kinds.convs.within import WithinRelation, called_with, relation_within
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
-from freshet.gnn.pyg.kinds.reading_ids import LookingReader
+from freshet.gnn.pyg.kinds.reading_edges import EdgesReader
 from freshet.gnn.pyg.kinds.returned import listed, refuse_misnamed
 from freshet.gnn.pyg.kinds.widths import is_run_here
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
@@ -101,13 +100,13 @@ def _is_dead(node: Any) -> bool:
     return not node.users and node.op not in ("output", "placeholder")
 
 
-class KindsReader(LookingReader):
+class KindsReader(EdgesReader):
     """A traced graph with kinds and relations whose operations are noted one after the other."""
 
-    def __init__(self, *given: Any, asked: Asked, frozen: Statistics | None = None, **more: Any) -> None:
-        """Take what a LookingReader takes; `frozen`: what was frozen on the graph of `stats_from`."""
-        super().__init__(*given, asked=asked, **more)
-        self._frozen, self._edge_width = frozen, asked.edge_features or None
+    def __init__(self, *given: Any, frozen: Statistics | None = None, **more: Any) -> None:
+        """Take what a reader with kinds takes; `frozen`: what was frozen on the graph of `stats_from`."""
+        super().__init__(*given, **more)
+        self._frozen = frozen
         self._dicts: dict[Any, dict[str, str]] = {}
 
     def _name(self, node: Any) -> str:
@@ -134,34 +133,6 @@ class KindsReader(LookingReader):
             self._rows[node] = looked_up
         else:
             super()._read(node)
-
-    def _picks(self, node: Any) -> bool:
-        """Return whether a node picks edges of types from what was made of weights or attributes of all."""
-        if label_of(node) != "getitem" or node.args[0] not in self._of_edges or node.args[0] in self._samples:
-            return False
-        index = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
-        return self._samples.is_of_types(index[0]) and all(one in (slice(None), Ellipsis) for one in index[1:])
-
-    def _pick_in_front(self, node: Any) -> None:
-        """Have the function of weights or attributes of all types be one of those that are picked of it.
-
-        A function that reads others' is left as it is: it is refused later, here as where it is run.
-        """
-        made, given, waiting = set[Any](), dict[Any, None](), [node.args[0]]
-        while waiting:
-            one = waiting.pop()
-            if one in self._samples:
-                given[one] = None
-            elif one not in self._constants and one not in made:
-                made.add(one)
-                waiting += one.all_input_nodes
-        if not all(self._samples.is_weights(one) or self._samples.is_attributes(one) for one in given):
-            return
-        front = picked_in_front(node, [one for one in self._nodes if one in made], list(given))
-        place = self._nodes.index(node)
-        self._nodes = [*self._nodes[:place], *front, *self._nodes[place:]]
-        for one in front:
-            self._read(one)
 
     def _by_dicts(self, node: Any, op: Any) -> dict[str, str]:
         """Note the operations of an HGTConv or HANConv; returns the names of its rows by kind."""
@@ -290,16 +261,6 @@ class KindsReader(LookingReader):
             msg = f"{self._place(node)} reads {self._kinds.named(relation)} with rows of one kind: give it a pair of "
             raise ExportError(msg + "rows, (x_source, x_target)")
         return source != target
-
-    def _on_relation(self, node: Any, of: OnRelation, first: Sequence[str], constants: Mapping[str, Any]) -> str:
-        """Note a conv on a relation, within one kind as all that it is; `first` as opened_within has them."""
-        place, (source, target) = self._place(node), self._kinds.ends(of.relation)
-        of = of._replace(step=of.step._replace(edge_width=self._edge_width))
-        if source == target and of.source == of.target:
-            rows = opened_within(self._ops, self._kinds, (place, of.relation), of.step, [of.source, *first], constants)
-            if rows is not None:
-                return rows
-        return self._ops.conv(place, of)
 
     def _refuse_several(self, node: Any, relations: Collection[int]) -> None:
         are_mirrored = len(relations) == 2 and any(self._kinds.mirrors[one] in relations for one in relations)

@@ -27,7 +27,6 @@ class LookingReader(EncodingReader):
     """A reader of a forward with kinds that knows rows which are looked up."""
 
     _ops: KindsOperations
-    _has_kinds = True
 
     def __init__(
         self,
@@ -46,9 +45,14 @@ class LookingReader(EncodingReader):
         """
         self._typed = given.types is not None
         mirrors = kinds.mirrors if asked.both_ways else ()
-        samples = TypedSamples(given, len(kinds.relations)) if self._typed else Samples(given, mirrors=mirrors)
+        kind_of = ops.kind.__getitem__ if len(kinds.names) > 1 else None
+        samples = (
+            TypedSamples(given, len(kinds.relations))
+            if self._typed
+            else Samples(given, mirrors=mirrors, kind_of=kind_of)
+        )
         super().__init__(ops, graph, given, root, "", ops.inputs, lambda label: None, samples, asked=asked)
-        self._kinds, self._ids = kinds, ids or {}
+        self._kinds, self._ids, self._edge_width = kinds, ids or {}, asked.edge_features or None
 
     def _looked_up(self, node: Any) -> str | None:
         """Note rows that are looked up by ids: by an Embedding, its function, or as table[ids]; None for others."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
+
+import torch
 
 from freshet.gnn.declarations import Conv
 from freshet.gnn.model import explain
 from freshet.gnn.pyg.aggregations import AGGREGATORS
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.encoded_conv import FunctionOfEdges
+from freshet.gnn.pyg.errors import WIDTH, ExportError, refuse
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.aggregators import aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import JoinedRows, KindsOperations, Made, OnRelation, OnRows
 from freshet.gnn.pyg.layers import convert
 from freshet.gnn.pyg.own.conv import end_widths, relation_conv_of, written_relation
+from freshet.gnn.pyg.own.rows import function_width
+from freshet.gnn.pyg.running import clone_of
 from freshet.gnn.pyg.steps import Converted, Hop, Step, check_conv, class_name, is_read, reads_targets, written_class
 from freshet.gnn.rows.layer import Layer
 
@@ -147,7 +153,7 @@ def widths_of(read: KindsOperations, unread: KindsOperations, kinds: Metadata, g
         is_read = any(rows in read.reads(one) for one in read.made)
         if width is None and kind in there and (is_read or kind not in {read.kind[one] for one in read.tables}):
             msg = f"the width of the features of kind {name!r} is unknown, since no layer reads them by themselves; "
-            raise ExportError(msg + how_wide(kinds, name))
+            raise ExportError(msg + how_wide(kinds, name)).of(WIDTH)
         features.append(width or 0)
     return Widths(features, _edge_widths(read, unread, kinds), _edge_widths(read, KindsOperations(kinds), kinds))
 
@@ -168,7 +174,7 @@ def _made_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
         return ops.tables[rows].shape[1] if rows in ops.tables else None
     if isinstance(op, JoinedRows):
         if op.operation == "function":
-            return None
+            return _function_width(ops, op, kinds)
         widths = (known_width(ops, one, kinds) for one in op.rows)
         if op.operation != "cat":
             return next((one for one in widths if one), None)
@@ -178,12 +184,28 @@ def _made_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
         source = known_width(ops, op.source, kinds)
         if says_no_width(op.step):
             return source
-        return relation_conv(rows, op, kinds, source)[0].out_width
+        target = known_width(ops, op.target, kinds) if op.target and _is_by_hand(op) else None
+        return relation_conv(rows, op, kinds, source, target)[0].out_width
     try:
         made = convert(op.step, None)[0].out_width
     except ValueError:  # of which the conversion itself says more
         return None
     return made or known_width(ops, op.rows, kinds)
+
+
+def _function_width(ops: KindsOperations, op: JoinedRows, kinds: Metadata) -> int | None:
+    """Return how wide the rows of a function of rows are, as it makes them; None where it is unknown what it reads."""
+    step: Any = op.step
+    widths = [known_width(ops, one, kinds) for one in op.rows]
+    if widths == [None]:
+        widths = [function_width(step)]
+    if None in widths:
+        return None
+    rows = {f"rows{i}": torch.zeros(2, width or 0) for i, width in enumerate(widths)}
+    with suppress(Exception), torch.no_grad():  # of which reading it says more
+        made = clone_of(step.op.module)(**rows)
+        return 1 if made.dim() == 1 else int(made.shape[1])
+    return None
 
 
 def how_wide(kinds: Metadata, name: str) -> str:
@@ -207,7 +229,8 @@ def _edge_widths(read: KindsOperations, unread: KindsOperations, kinds: Metadata
         for name, op in made.items():
             if not isinstance(op, OnRelation):
                 continue
-            width = _edge_width(name, op, kinds, quiet=made is unread.made)
+            ends = [known_width(read, one, kinds) for one in (op.source, op.target) if one and _is_by_hand(op)]
+            width = _edge_width(name, op, kinds, *ends, quiet=made is unread.made)
             for one in (op.relation, *_mirrored(op.relation, kinds)) if width else ():
                 if found.setdefault(one, (width, name))[0] != width:
                     other, of = found[one]
@@ -222,12 +245,16 @@ def _mirrored(relation: int, kinds: Metadata) -> list[int]:
     return [j for j, one in enumerate(kinds.mirrors) if one == relation] + ([] if of is None else [of])
 
 
-def _edge_width(name: str, op: OnRelation, kinds: Metadata, *, quiet: bool) -> int:
+def _is_by_hand(op: OnRelation) -> bool:
+    return isinstance(op.step.op, FunctionOfEdges)
+
+
+def _edge_width(name: str, op: OnRelation, kinds: Metadata, *ends: int | None, quiet: bool) -> int:
     given = op.step.given
     if says_no_width(op.step) or (given is not None and given.attributes is None):
         return 0
     try:
-        layer: Any = relation_conv(name, op, kinds, None)[0]
+        layer: Any = relation_conv(name, op, kinds, *(ends or (None,)))[0]
     except ExportError:
         if quiet:
             return 0

@@ -113,11 +113,22 @@ def end_widths(step: Step) -> tuple[int | None, int | None]:
     found = next(fitting(step, given, _ends(step, given, None, None), failures.append), None)
     if found is None:
         refuse(f"{step.name}: {class_name(step.op)} cannot be run on a small graph{_first(failures)}")
+    if isinstance(step.op, FunctionOfEdges) and step.op.reads_both_ends:
+        return None, None
+    if isinstance(step.op, FunctionOfEdges):  # whose parts may read other numbers
+        return _only(step, given, found, "rows"), _only(step, given, found, "target" if given.two_kinds else "rows")
     source = None if any(fitting(step, given, [found._replace(rows=found.rows + 1)])) else found.rows
     if not given.two_kinds:
         return source, source
     target = None if any(fitting(step, given, [found._replace(target=found.target + 1)])) else found.target
     return source, target
+
+
+def _only(step: Step, given: ConvCall, found: ConvWidths, end: str) -> int | None:
+    """Return the one width of rows of an end with which a function runs; None where it runs with several."""
+    tried = (found._replace(**{end: width}) for width in range(1, _MOST_TRIES + 1))
+    fits = list(islice(fitting(step, given, tried), 2))
+    return getattr(fits[0], end) if len(fits) == 1 else None
 
 
 def _ends(step: Step, given: ConvCall, source: int | None, target: int | None) -> list[ConvWidths]:
@@ -176,7 +187,9 @@ def _widths(step: Step) -> list[int]:
     """Return widths that a conv's rows may have, the likeliest first."""
     conv: Any = step.op
     if isinstance(conv, FunctionOfEdges):
-        return list(range(1, _MOST_TRIES + 1))
+        of_parts = [getattr(part, name, 0) for part in conv.modules() for name in ("in_features", "in_channels")]
+        likely = [one for one in of_parts if isinstance(one, int) and one > 0]
+        return list(dict.fromkeys([*likely, *range(1, _MOST_TRIES + 1)]))
     said = getattr(conv, "in_channels", None) or getattr(conv, "channels", None)  # the latter: CGConv
     kept = list(said) if isinstance(said, tuple | list) else [said]
     kept += [getattr(part, name, None) for part in conv.modules() for name in ("in_features", "in_channels")]

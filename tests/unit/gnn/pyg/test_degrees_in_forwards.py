@@ -56,7 +56,21 @@ def scaled_twice() -> dict[str, Any]:
     return {"first": of.Scaled(4, 4), "second": of.Scaled(4, 3)}
 
 
+def attention(s: Any, x: Any, e: Any) -> Any:
+    """Queries, keys and values are made by layers of their own."""
+    scores = utils.softmax((s.query(x)[e[1]] * s.key(x)[e[0]]).sum(-1) / 2, e[1], num_nodes=len(x))
+    return s.skip(x) + utils.scatter(s.value(x)[e[0]] * scores.view(-1, 1), e[1], dim=0, dim_size=len(x))
+
+
+def of_attention() -> dict[str, Any]:
+    return {name: nn.Linear(WIDTH, WIDTH) for name in ("query", "key", "value", "skip")}
+
+
 TAKEN: dict[str, Any] = {
+    "attention of several layers": lambda: Forward(attention, **of_attention()),
+    "attention behind a conv": lambda: Forward(
+        lambda s, x, e: attention(s, s.conv(x, e).tanh(), e), conv=pyg.GraphConv(4, 4), **of_attention()
+    ),
     "weights of weights": lambda: OfWeights(lambda s, x, e, w: s.conv(x, e, w * 2), conv=pyg.GCNConv(4, 4)),
     "edges without loops": lambda: Forward(
         lambda s, x, e: s.conv(x, utils.remove_self_loops(e)[0]), conv=pyg.GCNConv(4, 4)
