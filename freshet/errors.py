@@ -34,6 +34,7 @@ HOMES = {
     "BudgetError": "freshet.operators.embed.memory_plan",
     "CheckFailedError": "freshet.job.python.errors",
     "DamagedFileError": "freshet.files.json_file",
+    "DeviceMemoryError": "freshet.gnn.torch_modules.chunked.device",
     "DifferingLayerError": "freshet.gnn.pyg.errors",
     "EmbedError": "freshet.operators.embed.files",
     "EventFileError": "freshet.operators.parser.partitions",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
@@ -13,7 +13,7 @@ from freshet.gnn.kinds.declarations import ByKind, HeteroConv
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.rows import dense, grouped, join
-from freshet.gnn.rows.jumps import Join, Keep
+from freshet.gnn.rows.jumps import CURRENT, Join, Keep
 from freshet.gnn.torch_modules.aggregates import MessageEdges
 from freshet.gnn.torch_modules.attention import AttendingConv, attention_over
 from freshet.gnn.torch_modules.registry import conv_of
@@ -31,67 +31,85 @@ class GraphOfKinds(NamedTuple):
     edges: list[MessageEdges]
 
 
+class LayerInput(NamedTuple):
+    """Input of the convs of a layer, of the relations that are there; a model without kinds has one, number 0.
+
+    `own` has the targets by kind, `sources` those of each relation, as its edges count them.
+    """
+
+    own: Mapping[str, Tensor]
+    sources: Mapping[int, Tensor]
+    edges: Mapping[int, MessageEdges]
+
+
 def pass_over(model: Model, weights: Module, x: Tensor, edges: MessageEdges) -> Tensor:
     """Return the embeddings of a graph by a model without kinds, whose weights a module has."""
-    kept = dict[str, Tensor]()
+    rows, kept = {"": x}, dict[str, Tensor]()
     for i, layer in enumerate(model.layers):
         if isinstance(layer, Conv):
-            x = conv_of(layer, f"layers.{i}")(layer, under(weights, f"layers.{i}"), edges.at_sources(x), x, edges)
-        elif isinstance(layer, Keep):
-            kept[layer.name] = x
-        elif isinstance(layer, Join):
-            x = join(layer, layer.picked(x, kept))
+            rows = conv_layer(model, i, weights, LayerInput(rows, {0: edges.at_sources(rows[""])}, {0: edges}))
         else:
-            x = dense(layer, under(weights, f"layers.{i}"), x)
-    return x
+            row_layer(model, i, weights, "", rows, kept)
+    return rows[""]
 
 
 def pass_over_kinds(model: KindsModel, weights: Module, graph: GraphOfKinds) -> dict[str, Tensor]:
     """Return the embeddings of the kinds that a model returns; a module has its weights."""
-    own_rows, kept = dict(graph.rows), {kind: dict(graph.learned.get(kind, {})) for kind in model.kinds}
+    rows, kept = dict(graph.rows), {kind: dict(graph.learned.get(kind, {})) for kind in model.kinds}
     for i, layer in enumerate(model.layers):
         if isinstance(layer, ByKind):
-            _by_kind(layer, f"layers.{i}", weights, own_rows, kept)
+            for kind in layer.layers:
+                row_layer(model, i, weights, kind, rows, kept[kind])
         else:
-            own_rows = _hetero_conv(model, layer, f"layers.{i}", weights, graph, own_rows)
-    return {kind: own_rows[kind] for kind in model.out}
+            sources = {n: graph.edges[n].at_sources(rows[model.relations[n].source]) for n in relations_of(layer)}
+            # a kind that is not there any more has no columns, and convs do not read it
+            own = {kind: rows[kind] if kind in rows else graph.rows[kind][:, :0] for kind in model.kinds}
+            rows = conv_layer(model, i, weights, LayerInput(own, sources, dict(enumerate(graph.edges))))
+    return {kind: rows[kind] for kind in model.out}
 
 
-def _by_kind(
-    layer: ByKind, where: str, weights: Module, rows: dict[str, Tensor], kept: dict[str, dict[str, Tensor]]
+def relations_of(layer: Conv | HeteroConv) -> list[int]:
+    """Return the relations that a layer reads."""
+    return [one.relation for one in layer.convs] if isinstance(layer, HeteroConv) else [0]
+
+
+def row_layer(
+    model: Model | KindsModel, number: int, weights: Module, kind: str, rows: dict[str, Tensor], kept: dict[str, Tensor]
 ) -> None:
-    """Apply the layers of each kind to its rows, which are replaced."""
-    for kind, layers in layer.layers.items():
-        for n, one in enumerate(layers):
-            if isinstance(one, Keep):
-                kept[kind][one.name] = rows[kind]
-            elif isinstance(one, Join):
-                rows[kind] = join(one, [rows[kind] if name == "." else kept[kind][name] for name in one.of])
-            else:
-                rows[kind] = dense(one, under(weights, f"{where}.layers.{kind}.{n}"), rows[kind])
+    """Apply what a layer does to the rows of one kind, which are replaced; `kept` are those that were kept."""
+    layer, where = model.layers[number], f"layers.{number}"
+    places: dict[str, Any] = {where: layer}
+    if isinstance(layer, ByKind):
+        places = {f"{where}.layers.{kind}.{n}": one for n, one in enumerate(layer.layers.get(kind, ()))}
+    for place, one in places.items():
+        if isinstance(one, Keep):
+            kept[one.name] = rows[kind]
+        elif isinstance(one, Join):
+            rows[kind] = join(one, [rows[kind] if name == CURRENT else kept[name] for name in one.of])
+        else:
+            rows[kind] = dense(one, under(weights, place), rows[kind])
 
 
-def _hetero_conv(
-    model: KindsModel, layer: HeteroConv, where: str, weights: Module, graph: GraphOfKinds, rows: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return the rows of the kinds that one of the relations reaches."""
-
-    def own(kind: str) -> Tensor:  # a kind that is not there any more has no columns, and convs do not read it
-        return rows[kind] if kind in rows else graph.rows[kind][:, :0]
-
+def conv_layer(model: Model | KindsModel, number: int, weights: Module, given: LayerInput) -> dict[str, Tensor]:
+    """Return the rows of the kinds that one of the layer's relations with edges in `given` reaches."""
+    layer, where = model.layers[number], f"layers.{number}"
+    if isinstance(layer, Conv):
+        run = conv_of(layer, where)
+        return {"": run(layer, under(weights, where), given.sources[0], given.own[""], given.edges[0])}
+    assert isinstance(model, KindsModel) and isinstance(layer, HeteroConv)
     made, attended = dict[str, list[Tensor]](), dict[str, list[AttendingConv]]()
     for c, one in enumerate(layer.convs):
-        relation, edges = model.relations[one.relation], graph.edges[one.relation]
-        place, source = f"{where}.convs.{c}", edges.at_sources(rows[relation.source])
+        if one.relation not in given.edges:
+            continue
+        target, edges = model.relations[one.relation].target, given.edges[one.relation]
+        place, source = f"{where}.convs.{c}", given.sources[one.relation]
         if layer.aggr == "softmax":
             assert isinstance(one.conv, AttentionConv)  # KindsModel has checked it
-            part = AttendingConv(one.conv, under(weights, place), source, edges)
-            attended.setdefault(relation.target, []).append(part)
+            attended.setdefault(target, []).append(AttendingConv(one.conv, under(weights, place), source, edges))
             continue
         run = conv_of(one.conv, place)
-        found = run(one.conv, under(weights, place), source, own(relation.target), edges)
-        made.setdefault(relation.target, []).append(found)
-    over = {kind: attention_over(parts, own(kind)) for kind, parts in attended.items()}
+        made.setdefault(target, []).append(run(one.conv, under(weights, place), source, given.own[target], edges))
+    over = {kind: attention_over(parts, given.own[kind]) for kind, parts in attended.items()}
     return over | {kind: grouped(layer.aggr, parts) for kind, parts in made.items()}
 
 

@@ -51,6 +51,8 @@ from freshet.gnn.torch_modules.sums import (
     pin_sage_conv,
     rooted_conv,
     sage_conv,
+    scaled,
+    scaled_laplacian,
 )
 
 _CONVS: dict[type[Conv], Callable[[Any, Weights, Tensor, Tensor, MessageEdges], Tensor]] = {
@@ -72,6 +74,16 @@ _CONVS: dict[type[Conv], Callable[[Any, Weights, Tensor, Tensor, MessageEdges], 
     RootedConv: rooted_conv,
     SAGEConv: sage_conv,
 }
+
+_DEGREES: dict[type[Conv], Callable[[Any, MessageEdges], object]] = {
+    DegreeScaledConv: scaled,
+    Laplacian: scaled_laplacian,
+}
+
+
+def degrees_of(layer: Conv) -> Callable[[Any, MessageEdges], object] | None:
+    """Return what reads degrees of sources for a conv (see `FarSources`), of its entry and edges; None: nothing."""
+    return next((_DEGREES[base] for base in type(layer).__mro__ if base in _DEGREES), None)
 
 
 def conv_of(layer: Conv, where: str) -> Callable[[Any, Weights, Tensor, Tensor, MessageEdges], Tensor]:

@@ -65,7 +65,7 @@ def degree_scaled_conv(
     layer: DegreeScaledConv, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges
 ) -> Tensor:
     """Return the rows after a GCNConv or a Propagation."""
-    edges, factor = _scaled(layer, edges)
+    edges, factor = scaled(layer, edges)
     source = linear(x, weights, "lin") if "lin.weight" in weights else x
     kind: str = layer.aggr
     if kind == "weighted_mean":
@@ -75,7 +75,7 @@ def degree_scaled_conv(
     return made + weights["bias"] if "bias" in weights else made
 
 
-def _scaled(layer: DegreeScaledConv, edges: MessageEdges) -> tuple[MessageEdges, Tensor]:
+def scaled(layer: DegreeScaledConv, edges: MessageEdges) -> tuple[MessageEdges, Tensor]:
     """Return the edges with the self-loops that the layer adds, and what it multiplies each message by."""
     if not layer.edge_weights:
         edges = edges._replace(weight=torch.ones_like(edges.weight))
@@ -97,6 +97,14 @@ def _finite(scale: Tensor) -> Tensor:
 
 def laplacian(layer: Laplacian, weights: Weights, x: Tensor, own: Tensor, edges: MessageEdges) -> Tensor:
     """Return the rows after a hop of ChebConv."""
+    edges, weight, diagonal = scaled_laplacian(layer, edges)
+    times = 2 / layer.lambda_max
+    neighbours = edges.aggregated("sum", edges.of_sources(x) * weight[:, None])
+    return (times * diagonal - 1)[:, None] * own - times * neighbours
+
+
+def scaled_laplacian(layer: Laplacian, edges: MessageEdges) -> tuple[MessageEdges, Tensor, Tensor]:
+    """Return the edges that are messages, what multiplies each message, and what multiplies each target's own row."""
     edges = edges.with_loops(None, "drop")
     weight = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
     degree = edges.totals_of_sources(weight)
@@ -106,6 +114,4 @@ def laplacian(layer: Laplacian, weights: Weights, x: Tensor, own: Tensor, edges:
         weight = edges.of_sources(edges.at_sources(scale)) * weight * edges.of_targets(scale)
     elif layer.normalization == "rw":
         weight = edges.of_sources(edges.at_sources(_finite(1 / degree))) * weight
-    times = 2 / layer.lambda_max
-    neighbours = edges.aggregated("sum", edges.of_sources(x) * weight[:, None])
-    return (times * diagonal - 1)[:, None] * own - times * neighbours
+    return edges, weight, diagonal
