@@ -19,6 +19,7 @@ from freshet.job.console import ProgressDisplay, say
 from freshet.job.embed import folder, serving, streaming
 from freshet.job.embed.batch_job import Spread
 from freshet.job.embed.needs import check_disk, disk_bytes, lines_of_placing, needs_of
+from freshet.job.embed.on_device import CPU, WantedDevice, wanted_device
 from freshet.job.embed.serving import Serve
 from freshet.job.embed.streaming import partitioning_of
 from freshet.job.errors import EXIT_DONE, EXIT_SIGTERM, JobFailed, UsageError
@@ -45,6 +46,7 @@ _ENDS = {
     SERVING: "; `freshet run --snapshot` on it computes the state of the job",
     STREAMING: " and the state that `freshet run --snapshot` starts from",
 }
+_BY_TORCH = "computed by torch"
 _PASSES = "--passes, --order, --eviction"
 
 
@@ -67,6 +69,9 @@ class EmbedOptions:
     """Of the operators of a streaming job; passes out of core have none."""
     spread: Spread | None = None
     """How Flink deals the steps; None: one after the other, without Flink."""
+    device: str = CPU
+    """What computes the layers, as --device says it; on the processor by torch with `device_memory`, else without."""
+    device_memory: int | None = None
 
 
 def embed(options: EmbedOptions) -> int:
@@ -77,7 +82,10 @@ def embed(options: EmbedOptions) -> int:
     began = time.perf_counter()
     give_freed_memory_back()
     plan = plan_to_run(options.model, undirected=bool(options.undirected))
-    is_in_passes = options.made_for == SERVING and why_not_in_passes(plan) is None
+    if options.device != CPU or options.device_memory is not None:
+        _check_device(options)
+    wanted = wanted_device(options.model, options.device, options.device_memory)
+    is_in_passes = options.made_for == SERVING and why_not_in_passes(plan) is None and wanted is None
     if not is_in_passes:
         _check_by_operators(options, plan)
     snapshot = open_snapshot(options.snapshot.absolute(), plan.features, edge_types=plan.edge_types or None)
@@ -94,7 +102,7 @@ def embed(options: EmbedOptions) -> int:
             serve = Serve(engine, options.order, undirected, options.spread)
             line = _in_passes(options, serve, plan, snapshot, work)
         else:
-            line = _by_operators(options, int(memory), plan, snapshot, work, undirected)
+            line = _by_operators(options, int(memory), plan, snapshot, work, undirected, wanted)
     if line["replaced"]:
         say(snapshot.repeats_in_words(line["replaced"]))
     say(f"{options.out}: a snapshot with its embeddings{_ENDS[options.made_for]}")
@@ -107,6 +115,21 @@ def why_not_in_passes(plan: AnyPlan) -> str | None:
     return "a model with kinds of vertices" if isinstance(plan, KindsPlan) else unsupported(plan)
 
 
+def _check_device(options: EmbedOptions) -> None:
+    """Refuse options that do not go with a device.
+
+    Raises: UsageError.
+    """
+    option = "--device-memory" if options.device == CPU else f"--device {options.device}"
+    if options.made_for != SERVING:
+        msg = f"{option}: torch computes embeddings, and not the state of a stream; give --for serving, or leave it out"
+        raise UsageError(msg)
+    if options.spread is not None or options.placement.parts not in (None, 1):
+        what = "--runtime flink" if options.spread is not None else f"--parts {options.placement.parts}"
+        msg = f"{option}: one process computes on a device; leave out {what}"
+        raise UsageError(msg)
+
+
 def _check_by_operators(options: EmbedOptions, plan: AnyPlan) -> None:
     """Refuse options that do not fit an embedding by operators.
 
@@ -117,7 +140,7 @@ def _check_by_operators(options: EmbedOptions, plan: AnyPlan) -> None:
         msg = f"--parallelism {options.spread.parallelism}: more than --parts {parts}; a part is made by one process"
         raise UsageError(msg)
     if options.passes is not None or (options.order, options.eviction) != (EmbedOptions.order, EmbedOptions.eviction):
-        why = why_not_in_passes(plan) or "embedded for a stream"
+        why = why_not_in_passes(plan) or ("embedded for a stream" if options.made_for == STREAMING else _BY_TORCH)
         msg = f"{_PASSES}: --model {options.model}: {why}: its edges are held in memory; leave these options out"
         raise UsageError(msg)
 
@@ -148,12 +171,13 @@ def _by_operators(
     snapshot: Snapshot,
     work: Path,
     mirror: bool,
+    wanted: WantedDevice | None,
 ) -> dict[str, Any]:
     """Compute embeddings by the operators of a streaming job, whose base image is kept for a stream; the JSON line."""
     placement, made_for, rows_alone = options.placement, options.made_for, options.made_for == SERVING
     needs = needs_of(plan, snapshot, undirected=mirror)
     say(f"{snapshot.folder}: {snapshot.vertices:,} vertices, {needs.edges:,} edges, {plan.features}")
-    why = why_not_in_passes(plan)
+    why = _BY_TORCH if wanted else why_not_in_passes(plan)
     if rows_alone:
         say(f"--model {options.model}: {why}: its edges are held in memory, as for a stream")
     other_ways = ["or --for serving"] if why is None else []
@@ -165,14 +189,14 @@ def _by_operators(
     seed = folder.told_before(work.parent).get(streaming.HASH_SEED, new_seed())
     parts, partitioning = placement.parts or 1, partitioning_of(placement, plan, snapshot, seed, undirected=mirror)
     decided = streaming.decided_by(placement, partitioning, made_for)
-    _keep_told(options, work, _told_of_all(plan, snapshot, memory, mirror) | decided)
+    _keep_told(options, work, _told_of_all(plan, snapshot, memory, mirror, wanted) | decided)
     folder.take_back(work.parent, (layout.EMBEDDINGS, *_ALSO[made_for]))
     pa.set_memory_pool(pa.system_memory_pool())  # gives memory back, where the others keep it for later
     with ProgressDisplay("embed") as bar:
         try:
             report, more = streaming.make_image(
                 options.model, snapshot, work, memory, parts, partitioning, bar.update, options.spread,
-                rows_alone=rows_alone,
+                rows_alone=rows_alone, wanted=wanted,
             )  # fmt: skip
         except EmbedError as error:
             raise JobFailed(str(error)) from None
@@ -213,7 +237,9 @@ def _direction(options: EmbedOptions, snapshot: Snapshot) -> bool:
     return bool(options.undirected)
 
 
-def _told_of_all(plan: AnyPlan, snapshot: Snapshot, memory: int, undirected: bool) -> dict[str, Any]:
+def _told_of_all(
+    plan: AnyPlan, snapshot: Snapshot, memory: int, undirected: bool, wanted: WantedDevice | None = None
+) -> dict[str, Any]:
     files = {}
     for name in ("vertices.parquet", "edges.parquet"):
         stat = (snapshot.folder / name).stat()
@@ -224,6 +250,7 @@ def _told_of_all(plan: AnyPlan, snapshot: Snapshot, memory: int, undirected: boo
         "snapshot files": files,
         "--undirected": undirected,
         "--memory": memory,
+        "--device": None if wanted is None else wanted.kind,
         "processor": dict(running()),
     }
 

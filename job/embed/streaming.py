@@ -13,12 +13,14 @@ import numpy as np
 
 from freshet.gnn.any_plan import AnyPlan
 from freshet.job.embed.batch_job import Spread, of_runtime, run_on_flink
+from freshet.job.embed.on_device import DeviceEmbedding, WantedDevice
 from freshet.job.embed.step import StepSettings, initial_image, settings_of
 from freshet.job.folder import layout
 from freshet.job.folder.made_image import MadeImage
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.run_config import option_values, written
 from freshet.kernels.processor import running
+from freshet.operators.factory import load_plan
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.initial.image import ImageReport
 from freshet.operators.snapshot.reader import Snapshot
@@ -50,10 +52,12 @@ def make_image(
     spread: Spread | None = None,
     *,
     rows_alone: bool = False,
+    wanted: WantedDevice | None = None,
 ) -> tuple[ImageReport, dict[str, Any]]:
     """Write base image, embeddings and epochs into the work folder, or go on with that; on Flink if it is spread.
 
-    With `rows_alone` only embeddings. Returns what it came to, and more for the JSON line.
+    With `rows_alone` only embeddings, by torch where a device is `wanted`. Returns what it came to, and more for the
+    JSON line.
     Raises: SnapshotError for bad rows; EmbedError for a full disk or a damaged file; JobFailed.
     """
     settings = settings_of(model, work, parts, partitioning)
@@ -61,7 +65,11 @@ def make_image(
     told_steps = StepSettings(settings.to_dict(), str(snapshot.folder), shared, str(work), rows_alone=rows_alone)
     if spread is None:
         made, blocks = initial_image(told_steps, snapshot, progress)
-        report, more = made.run(blocks), of_runtime(None, None)
+        if wanted is None:
+            report, more = made.run(blocks), of_runtime(None, None)
+        else:
+            by_torch = DeviceEmbedding(made, settings, load_plan(settings.model), told_steps.folder, memory, progress)
+            report, more = by_torch.run(blocks, wanted)
     else:
         report, peak = run_on_flink(told_steps, snapshot, spread, progress)
         more = of_runtime(spread, peak)

@@ -143,7 +143,7 @@ class InitialImage:
         if journal.get(PLACED) is None:
             self._progress("partitioning the snapshot")
             found = place_graph(self._settings, self._plan, read_events(events, features, kind, keys), self._work)
-            self._drop_image(Place(PARTITIONER, 0))
+            self.drop_image(Place(PARTITIONER, 0))
             journal.put(PLACED, found)
         return {}
 
@@ -153,7 +153,7 @@ class InitialImage:
     def _do(self, step: ImageStep, vertices: int) -> dict[str, int]:
         if step.operator.kind != SINK:
             found = self._layers.make(step.operator.name, step.part)
-            self._drop_image(Place(step.operator.name, step.part))
+            self.drop_image(Place(step.operator.name, step.part))
             return found
         if self._rows_alone:
             write_rows(self._settings, self._plan, self._work, step.part, self._progress)
@@ -161,7 +161,7 @@ class InitialImage:
             write_sink(self._settings, self._plan, self._work, step.part, vertices)
         return {}
 
-    def _drop_image(self, place: Place) -> None:
+    def drop_image(self, place: Place) -> None:
         """Remove the image of an operator if only its rows are wanted; no other step reads it."""
         for file in (Path(self._settings.image) / str(place)).iterdir() if self._rows_alone else ():
             if not file.name.endswith(f"{LOOKED_UP}.bin"):

@@ -38,6 +38,7 @@ from freshet.operators.storage.owner import Owner
 from freshet.operators.storage.relations import RelationSynopses
 from freshet.operators.storage.tail import LayerTail
 from freshet.operators.storage.vertices import Vertices
+from freshet.schema import FeatureRows
 from freshet.state.block_columns import PARTIAL, relation_prefix
 from freshet.state.codec import Block, Header, views
 from freshet.state.image import write_image
@@ -82,21 +83,10 @@ class LayerImages:
     def _make_features(self, core: FeatureStorage, part: int, topology: EpochTopology) -> dict[str, int]:
         features, sums = read_features(self._work / EVENTS, self._plan.features), dict[str, int]()
         for kind, owner in enumerate(core.owners):
-            section = topology.of(core.prefixes[kind])
-            core.take_over(kind, topology)
-            slots, rows = section.get("x0_slot"), section.get("x0").reshape(-1)
             size = rows_at_once(self._memory, 3 * owner.width)
-            learned, born = core.learned.get(kind), section.get("m_slot")
-            if learned is not None:
-                for at in range(0, born.size, size):
-                    learned.look_up(ids_of(section, at, at + size), born[at : at + size])
-                    core.tables.let_go()
-            for some, of in zip(in_chunks(slots, size), in_chunks(rows, size), strict=True):
-                x = features.of_kind(kind, of).matrix
-                owner.store(some, frozen(x if learned is None else learned.beside(some, x)), some)
-                core.tables.let_go()
+            born = take_features(core, kind, features, topology, size)
             if owner.following is not None:
-                chunks = ((some, owner.rows(some)) for some in in_chunks(section.get("m_slot"), size))
+                chunks = ((some, owner.rows(some)) for some in in_chunks(born, size))
                 sums |= self._send(core, owner, (0, part, owner.following.number), chunks)
         return sums
 
@@ -248,6 +238,25 @@ class LayerImages:
             remove_sent(self._work, number - 1, self._parts, None if features.kinds is None else kind)
         for folder in self._work.glob(f"partials-{number}-*"):
             remove_columns(folder)
+
+
+def take_features(
+    core: FeatureStorage, kind: int, features: FeatureRows, topology: EpochTopology, size: int
+) -> np.ndarray:
+    """Put the features of a kind's vertices into its table, `size` at a time, and learned rows; returns their slots."""
+    owner, section = core.owners[kind], topology.of(core.prefixes[kind])
+    core.take_over(kind, topology)
+    slots, rows = section.get("x0_slot"), section.get("x0").reshape(-1)
+    learned, born = core.learned.get(kind), section.get("m_slot")
+    if learned is not None:
+        for at in range(0, born.size, size):
+            learned.look_up(ids_of(section, at, at + size), born[at : at + size])
+            core.tables.let_go()
+    for some, of in zip(in_chunks(slots, size), in_chunks(rows, size), strict=True):
+        x = features.of_kind(kind, of).matrix
+        owner.store(some, frozen(x if learned is None else learned.beside(some, x)), some)
+        core.tables.let_go()
+    return born
 
 
 def rows_at_once(memory: int, *widths: int) -> int:

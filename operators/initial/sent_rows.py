@@ -38,7 +38,7 @@ class SlotRows:
         except OSError as error:
             raise full_disk(path, error) from None
 
-    def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
+    def put(self, slots: np.ndarray | slice, rows: np.ndarray) -> None:
         """Write the rows of these slots; the process holds none of them afterwards."""
         self._rows[slots] = rows
         self._file.let_go()

@@ -161,7 +161,7 @@ def run_embed(model: Path, snapshot: Path, out: Path, *options: str) -> dict[str
         "anonymous": private.anonymous,
         "read": private.read,
         "written": private.written,
-        "layers_s": [round(layer["seconds"], 2) for layer in line["layers"]],
+        "layers_s": [round(layer["seconds"], 2) for layer in line.get("layers", ())],
     }
 
 
