@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from freshet.job.serving.protocol.errors import NotReadyError as NotReadyError
     from freshet.job.serving.protocol.errors import NotYetError as NotYetError
     from freshet.job.serving.protocol.errors import OtherModelError as OtherModelError
+    from freshet.job.serving.protocol.errors import TooFarError as TooFarError
     from freshet.job.training.labels import labels as labels
     from freshet.job.training.loader import loader as loader
     from freshet.job.training.sampler import NeighborSampler as NeighborSampler
@@ -68,6 +69,7 @@ _HOMES = {
     "RunHandle": "freshet.job.python.handle",
     "Softmax": "freshet.gnn.own.api",
     "Sum": "freshet.gnn.own.api",
+    "TooFarError": "freshet.job.serving.protocol.errors",
     "as_of": "freshet.job.history.as_of",
     "check": "freshet.job.python.functions",
     "embed": "freshet.job.python.functions",
@@ -106,6 +108,7 @@ __all__ = [
     "RunHandle",
     "Softmax",
     "Sum",
+    "TooFarError",
     "__version__",
     "as_of",
     "check",

@@ -57,8 +57,7 @@ class TriedEvents:
         lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
         events, letters = self._parser.parse_jsonl(lines, _ORIGIN)
         if letters:
-            place, why = places[letters[0].offset], letters[0].error
-            msg = f"{place}: {why}" if place else why
+            msg = f"{places[letters[0].offset]}{letters[0].error}"
             raise FormError(msg)
         return vertex, events
 
@@ -71,7 +70,7 @@ class TriedEvents:
             yield from self._edges(item, name, vertex, kind, where)
         x = {} if item.get("x") is None else {"x": item["x"]}
         named = {"kind": kind} if self._kinds is not None and self._kinds.are_named else {}
-        yield where.removesuffix("."), {"op": "add_vertex", "id": vertex, **x, **named}
+        yield where, {"op": "add_vertex", "id": vertex, **x, **named}
         for name in (IN, OUT):
             yield from self._edges(item, name, vertex, kind, where)
 
@@ -89,7 +88,7 @@ class TriedEvents:
                 record |= {f"{ends[0]}_kind": kind} | ({} if its_kind is None else {f"{ends[1]}_kind": its_kind})
             if self._by_offset and _EDGES[name] == "add_edge":
                 fields["key"] = -1 - number - (len(item.get(IN) or ()) if name == OUT else 0)
-            yield place, record | fields
+            yield f"{place}: ", record | fields
 
     def _stored(self, value: Any, place: str) -> Any:
         (found,) = as_stored([value], self.is_string)

@@ -1,0 +1,170 @@
+"""What a server answers to "what if", held against the rows of the job after these events have happened."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+import freshet
+from freshet.gnn.any_plan import names_of_returned
+from freshet.gnn.model import save_model
+from freshet.job.serving.bounds.forms import FormError
+from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
+from freshet.job.what_if.engine import WhatIfEngine
+from freshet.job.what_if.followed_graph import FollowedGraph
+from freshet.operators.factory import load_plan
+from tests.support.graphs.live_truth import as_event, records_of
+from tests.unit.job.live.test_live_graph import CASES, Case, plain
+from tests.unit.job.results.test_attributes import run
+
+EVENTS, MOST, TOLERANCE = 400, 10**6, 2e-6
+Event = dict[str, Any]
+_OF_EDGES = ("weight", "type", "attr", "key")
+
+
+def written(folder: Path, case: Case, parts: int = 2) -> tuple[Path, list[Event]]:
+    """A job of which each event is an epoch, and the events."""
+    save_model(case.model, folder / "model")
+    events = [
+        as_event(case.truth, one) for one in records_of(random.Random(5), case.truth, EVENTS, case.ids, case.keys)
+    ]
+    (folder / "events.jsonl").write_bytes(b"\n".join(map(orjson.dumps, events)))
+    return run(folder, "O", parts=parts, epoch_events=1, **case.options), events
+
+
+class Rows:
+    """The rows of a job by id and epoch."""
+
+    def __init__(self, out: Path, ids: list[Any]) -> None:
+        self._of = defaultdict[Any, list[tuple[int, Any]]](list)
+        table = freshet.history(out, ids)
+        for one, epoch, row in zip(*(table[name].to_pylist() for name in ("id", "epoch", "embedding")), strict=True):
+            self._of[one].append((epoch, row))
+
+    def at(self, vertex: Any, epoch: int) -> Any:
+        return next((row for its, row in reversed(self._of[vertex]) if its <= epoch), None)
+
+
+def item_of(event: Event, kind: str) -> dict[str, Any] | None:
+    """What is tried, in the place of an event; None of one that can't be tried on a vertex of the kind."""
+    if event["op"] == "del_vertex" or event.get("ts") is not None:
+        return None
+    if "src" not in event:
+        return {"id": event["id"], "x": event.get("x")} if event.get("kind", "") == kind else None
+    prefix = "del_" if event["op"] == "del_edge" else ""
+    for mine, other, name in (("dst", "src", "in_edges"), ("src", "dst", "out_edges")):
+        if event.get(f"{mine}_kind", "") == kind:
+            edge = {"id": event[other]} | {field: event[field] for field in _OF_EDGES if field in event}
+            its = event.get(f"{other}_kind", "")
+            edge |= {"kind": its} if its else {}
+            also = [event[other]] if its == kind and event[other] != event[mine] else []
+            return {"id": event[mine], f"{prefix}{name}": [edge], "also": also}
+    return None
+
+
+@pytest.mark.parametrize("make", CASES, ids=lambda one: one.__name__)
+def test_rows_are_those_of_the_job_once_it_has_happened(make: Callable[[], Case], tmp_path: Path) -> None:
+    case = make()
+    out, events = written(tmp_path, case)
+    (kind,) = names_of_returned(load_plan(str(tmp_path / "model"))) or ("",)
+    rows, newest, compared = Rows(out, case.ids), [0], 0
+    engine = WhatIfEngine(FollowedGraph(out, None), lambda: newest[0])
+    for epoch, event in enumerate(events):
+        if (item := item_of(event, kind)) is None:
+            continue
+        newest[0] = epoch
+        found = engine.tried([item], kind, 0, 5.0, MOST)
+        assert found.epoch == epoch
+        wanted = {one: rows.at(one, epoch + 1) for one in [item["id"], *item.get("also", ())]}
+        if "id" in item and wanted[item["id"]] is None:  # what deletes nothing brings no vertex to life
+            continue
+        there = [one for one in wanted if wanted[one] is not None]
+        assert (found.ids, found.unknown) == (there, [one for one in wanted if wanted[one] is None])
+        made = np.array([wanted[one] for one in there])
+        np.testing.assert_allclose(
+            found.rows, made, TOLERANCE, TOLERANCE * np.abs(made).max(), err_msg=f"{epoch}: {item}"
+        )
+        compared += len(there)
+    engine.close()
+    assert compared > 30
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WhatIfEngine]:
+    folder = tmp_path_factory.mktemp("plain")
+    out, _ = written(folder, plain())
+    found = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS)
+    found.start()
+    yield found
+    found.close()
+
+
+def ask(engine: WhatIfEngine, *items: dict[str, Any], most: int = MOST) -> Any:
+    return engine.tried(items, "", 0, 5.0, most)
+
+
+def test_vertices_are_tried_by_themselves_and_nothing_of_them_stays(engine: WhatIfEngine) -> None:
+    one, other = {"x": [1.0] * 6, "in_edges": [[5], [12, 0.5]]}, {"id": 5, "del_in_edges": [[12]], "also": [12, 999]}
+    both = ask(engine, one, other)
+    assert (both.ids, both.of.tolist(), both.unknown) == ([None, 5, 12], [0, 1, 1], [999])
+    for k, (item, rows) in enumerate(((one, both.rows[:1]), (other, both.rows[1:]))):
+        np.testing.assert_array_equal(ask(engine, item).rows, rows, err_msg=str(k))
+    before = ask(engine, {"id": 5})
+    ask(engine, {"id": 5, "x": [3.0] * 6, "out_edges": [[12, 2.0]], "in_edges": [[-1234]]})
+    np.testing.assert_array_equal(ask(engine, {"id": 5}).rows, before.rows)
+    assert ask(engine, {"id": 12, "also": [-1234]}).unknown == [-1234]
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        ({"x": [1.0]}, "x: expected 6 numbers, got 1"),
+        ({"id": "five"}, "id: expected an integer, got 'five'"),
+        ({"id": 5, "in_edges": [7]}, r"in_edges\[0\]: expected \[ID, weight, type, attr\]"),
+        ({"id": 5, "in_edges": [[7], [8, "much"]]}, r"in_edges\[1\]: weight: "),
+        ({"id": 5, "out_edges": [{"id": 7, "wieght": 2}]}, r"out_edges\[0\]: expected "),
+        ({"id": 5, "out_edges": [{"weight": 2}]}, r"out_edges\[0\]: expected "),
+        ({"id": 5, "out_edges": [[7, 1.0, None, [1.0], 3]]}, r"out_edges\[0\]: expected "),
+        ({"id": 5, "del_in_edges": [[2**70]]}, r"del_in_edges\[0\]: src: expected an integer within int64"),
+        ({"id": 5, "also": [1.5]}, "also: expected an integer, got 1.5"),
+    ],
+)
+def test_what_the_job_would_reject_is_refused_by_its_field(
+    engine: WhatIfEngine, item: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(FormError, match=why):
+        ask(engine, item)
+    if "also" not in item:
+        with pytest.raises(FormError, match=rf"vertices\[1\]\.{why}"):
+            ask(engine, {"id": 12}, item)
+
+
+def test_what_reaches_too_far_says_how_far(engine: WhatIfEngine) -> None:
+    with pytest.raises(TooFarError, match=r"max_touched: the events reach \d+ vertices in inner layers, expected .* 1"):
+        ask(engine, {"id": 5, "x": [1.0] * 6, "out_edges": [[12], [19], [26]]}, most=1)
+
+
+def test_an_epoch_that_does_not_come_is_waited_for(engine: WhatIfEngine) -> None:
+    with pytest.raises(NotYetError, match=rf"expected epoch {EVENTS + 1:,}, its graph is at {EVENTS:,}"):
+        engine.tried([{"id": 5}], "", EVENTS + 1, 0.1, MOST)
+
+
+def test_input_that_is_gone_is_said_and_not_answered_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = written(tmp_path, plain())
+    engine = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS)
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    engine.start()
+    engine._thread.join(10)
+    with pytest.raises(NotReadyError, match="what if: .*the file has changed"):
+        ask(engine, {"id": 5})
+    assert "it is not answered from now on" in capsys.readouterr().err
+    engine.close()
