@@ -23,6 +23,7 @@ from freshet.gnn.convs.program import (
     ProgramStep,
     RepeatStep,
     RowsStep,
+    WhereStep,
     steps_of,
 )
 from freshet.gnn.rows.dense import DenseLayer
@@ -48,7 +49,7 @@ class Algebra(Protocol[V]):
         """Return the sum or mean of the columns of each head."""
 
     def by_value(self, op: str, of: Sequence[V]) -> V:
-        """Return what exp, log, sqrt, abs or neg makes of each value, or add, sub, mul, div, max or min of each two."""
+        """Return what a function makes of each value, arithmetic and comparisons of each two, or where of three."""
 
     def layer(self, name: str, layer: DenseLayer) -> Callable[[V], V]:
         """Return what a layer does to rows."""
@@ -95,7 +96,7 @@ def _run(step: ProgramStep, algebra: Algebra[V], name: str, first: Mapping[str, 
             return lambda rows, n: algebra.moved(lambda of: np.repeat(of[0], times, axis=1), rows)
         case ByHeadStep(op=op, heads=heads):
             return lambda rows, n: algebra.by_head(rows[0], heads, is_mean=op == "mean_columns")
-        case FunctionStep(op=op) | ArithmeticStep(op=op):
+        case FunctionStep(op=op) | ArithmeticStep(op=op) | WhereStep(op=op):
             return lambda rows, n: algebra.by_value(op, rows)
         case RowsStep(layer=layer):
             made = algebra.layer(name, layer)

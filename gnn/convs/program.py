@@ -81,15 +81,32 @@ class BesideStep(ProgramStep):
 
 
 class ArithmeticStep(ProgramStep):
-    """A function of two rows, value by value; one of width 1 meets every column of the other."""
+    """A function of two rows, value by value; one of width 1 meets every column of the other.
 
-    op: Literal["add", "sub", "mul", "div", "max", "min"]
+    greater and equal are 1 where the first value is greater than the second, or equal to it, else 0.
+    """
+
+    op: Literal["add", "sub", "mul", "div", "max", "min", "greater", "equal"]
     of: tuple[Name, Name]
 
     def width_of(self, widths: Sequence[int]) -> int:
         """Return the larger width."""
         if widths[0] != widths[1] and 1 not in widths:
             msg = f"{self.op} of rows of widths {widths[0]} and {widths[1]}, expected one width, or one of 1"
+            raise ValueError(msg)
+        return max(widths)
+
+
+class WhereStep(ProgramStep):
+    """Of three rows, value by value, the second where the first is not 0, else the third; widths may be 1."""
+
+    op: Literal["where"] = "where"
+    of: tuple[Name, Name, Name]
+
+    def width_of(self, widths: Sequence[int]) -> int:
+        """Return the largest width."""
+        if {*widths} - {1, max(widths)}:
+            msg = f"where of rows of widths {', '.join(map(str, widths))}, expected one width, or 1"
             raise ValueError(msg)
         return max(widths)
 
@@ -166,7 +183,15 @@ class RepeatStep(ProgramStep):
 
 
 AnyStep = Annotated[
-    ColumnsStep | BesideStep | ArithmeticStep | FunctionStep | RowsStep | ConstantStep | ByHeadStep | RepeatStep,
+    ColumnsStep
+    | BesideStep
+    | ArithmeticStep
+    | WhereStep
+    | FunctionStep
+    | RowsStep
+    | ConstantStep
+    | ByHeadStep
+    | RepeatStep,
     Field(discriminator="op"),
 ]
 Program = Annotated[tuple[AnyStep, ...], Field(min_length=1, max_length=MOST_STEPS)]

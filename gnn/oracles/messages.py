@@ -113,6 +113,8 @@ class _WithScales:
     def by_value(self, op: str, of: Sequence[Scaled]) -> Scaled:
         if op in FUNCTIONS:
             return activated(of[0], FUNCTIONS[op], self._step)
+        if op == "where":
+            return where(*of)
         return arithmetic(op, of[0], of[1], self._step)
 
     def layer(self, name: str, layer: Layer) -> Callable[[Scaled], Scaled]:
@@ -122,13 +124,17 @@ class _WithScales:
 
 
 def arithmetic(op: str, one: Scaled, other: Scaled, step: float) -> Scaled:
-    """Return what add, sub, mul, div, max or min makes of two arrays of rows, value by value."""
+    """Return what arithmetic or a comparison makes of two arrays of rows, value by value."""
     if op in ("add", "sub"):
         both = added(one, other if op == "add" else Scaled(-other.rows, other.scale))
         return Scaled(both.rows, known(past_range(both.scale)))
     if op in ("max", "min"):  # moves by no more than the value that moves most
         of = np.maximum if op == "max" else np.minimum
         return Scaled(of(one.rows, other.rows), np.maximum(one.scale, other.scale))
+    if op in ("greater", "equal"):  # values that may be on either side say nothing
+        rows = (np.greater if op == "greater" else np.equal)(one.rows, other.rows).astype(np.float64)
+        near = np.abs(one.rows - other.rows) < step * (one.scale + other.scale)
+        return Scaled(rows, np.where(near, np.inf, 0.0))
     if op == "mul":
         rows = one.rows * other.rows
         off = np.abs(one.rows) * other.scale + np.abs(other.rows) * one.scale + step * one.scale * other.scale
@@ -137,6 +143,12 @@ def arithmetic(op: str, one: Scaled, other: Scaled, step: float) -> Scaled:
         least = np.maximum(np.abs(other.rows) - step * other.scale, 0)  # a divisor that may be 0 says nothing
         off = (one.scale + np.abs(rows) * other.scale) / least
     return Scaled(rows, known(past_range(np.abs(rows)) + off))
+
+
+def where(mask: Scaled, one: Scaled, other: Scaled) -> Scaled:
+    """Return the one where a mask is not 0, else the other."""
+    rows, scale = (np.where(mask.rows != 0, a, b) for a, b in zip(one, other, strict=True))
+    return Scaled(rows, np.where(np.isinf(mask.scale), np.inf, scale))
 
 
 _TRIALS, _SAFELY = 6, 2.0

@@ -59,6 +59,9 @@ _BY_VALUE: dict[str, Callable[..., Tensor]] = {
     "sub": torch.sub,
     "mul": torch.mul,
     "div": torch.div,
+    "greater": lambda one, other: torch.gt(one, other).to(one.dtype),
+    "equal": lambda one, other: torch.eq(one, other).to(one.dtype),
+    "where": lambda mask, one, other: torch.where(mask != 0, one, other),
     "max": torch.maximum,
     "min": torch.minimum,
 }

@@ -51,6 +51,7 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "earlier layers": (lambda: Earlier(IN), ""),
     "weights of degrees": (lambda: pyg.MFConv(IN, 3, max_degree=3), ""),
     "labels": (lambda: pyg.LabelPropagation(2, 0.8), ""),
+    "masks of attributes": (lambda: MasksConv(IN, 3), "attr"),
     "medians": (lambda: pyg.GraphConv(IN, 3, aggr="median"), "weight"),
     "products": (lambda: pyg.SAGEConv(IN, 3, aggr="mul"), ""),
     "products of attributes": (lambda: pyg.GINEConv(torch.nn.Linear(IN, 3), edge_dim=EDGE_WIDTH, aggr="mul"), "attr"),
@@ -140,6 +141,24 @@ class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
 
     def message(self, x_j: Any, x_i: Any, share_j: Any, share_i: Any) -> Any:
         return (x_j - x_i).tanh() * share_j + share_i * x_j
+
+
+class MasksConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """Messages that differ with what attributes are, of which one is not defined everywhere."""
+
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__(aggr="max")
+        self.one, self.other = torch.nn.Linear(into, out), torch.nn.Linear(into, out)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.propagate(edge_index, one=self.one(x), other=self.other(x), edge_attr=edge_attr)
+
+    def message(self, one_j: Any, other_i: Any, edge_attr: Any) -> Any:
+        first, second = edge_attr[:, :1], edge_attr[:, 1:2]
+        scale = torch.where((first > 0) & ~(first == second), first.log(), 0.25 * second.sign())
+        message = torch.where(second <= 0.5, one_j * scale, other_i)
+        message[first[:, 0] < -1] = 0.125
+        return message * (edge_attr >= 0).long().sum(-1, keepdim=True)
 
 
 def powers() -> Any:

@@ -132,6 +132,9 @@ _BY_VALUE: dict[str, Callable[..., Rows]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
+    "greater": lambda one, other: np.greater(one, other).astype(np.float32),
+    "equal": lambda one, other: np.equal(one, other).astype(np.float32),
+    "where": lambda mask, one, other: np.where(mask != 0, one, other),
     # zeros of either sign compare equal, and which of them numpy takes depends on their place
     "max": lambda one, other: np.maximum(one, other) + np.float32(0),
     "min": lambda one, other: np.minimum(one, other) + np.float32(0),

@@ -164,35 +164,23 @@ def scatter(rec: Recorder, call: Operation) -> NotedValue:
     return aggregated(rec, call, given["src"], given["index"], given["dim"], kind)
 
 
-def _infinite(rec: Recorder, call: Operation) -> NotedValue:
-    noted = rec.find(call.args[0])
-    bound = float("inf") if call.name == "isinf" else call.args[1]
-    if noted is None or isinstance(bound, torch.Tensor) or bound not in (0, float("inf")):
-        call.refuse("it compares rows, and Freshet has no branches on them")
-    return noted.then("infinite" if bound else "zero", call.place)
-
-
-def _masked(rec: Recorder, call: Operation) -> NotedValue:
-    noted = rec.find(call.args[0])
-    mask = rec.find(call.args[1][0] if isinstance(call.args[1], list | tuple) else call.args[1])
-    fill = call.args[2]
-    if call.options.get("accumulate") or (len(call.args) > 3 and call.args[3]):
-        call.refuse("it adds to those rows that a mask picks, and Freshet has no branches on rows")
-    if noted is None or mask is None or fill != 0 or not _is_of_infinity(noted.value, mask.value):
-        call.refuse("it changes those rows that a mask picks, and Freshet has no branches on rows")
-    return noted.then("finite", call.place)
+def finite_of(noted: NotedValue, mask: Value, place: str) -> NotedValue | None:
+    """Return a value with 0 for infinity, where a mask picks that; None for another mask."""
+    return noted.then("finite", place) if _is_of_infinity(noted.value, mask) else None
 
 
 def _is_of_infinity(value: Value, mask: Value) -> bool:
     """Return whether a mask picks where a value is infinite, by that or by a divisor or base that is 0 there."""
-    if mask.op == "infinite":
+    bound = mask.of[1].arrays["value"] if mask.op == "equal" and mask.of[1].op == "constant" else np.ones(1)
+    if mask.op == "infinite" or bool(np.isinf(bound).all()):
         return difference(mask.of[0], value) is None
     base = None
     if value.op == "power" and value.arrays["exponent"][0] < 0:
         base = value.of[0]
     elif value.op == "div" and value.of[0].op == "constant":
         base = value.of[1]
-    return mask.op == "zero" and base is not None and difference(mask.of[0], base) is None
+    is_zero = mask.op == "zero" or not bound.any()
+    return is_zero and base is not None and difference(mask.of[0], base) is None
 
 
 EDGE_NOTES: dict[str, Note] = {
@@ -203,10 +191,6 @@ EDGE_NOTES: dict[str, Note] = {
     "scatter_add": _scatter_add,
     "index_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,
-    "eq": _infinite,
-    "isinf": _infinite,
-    "masked_fill": _masked,
-    "index_put": _masked,
 }
 
 

@@ -10,7 +10,8 @@ import torch
 
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
-from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
+from freshet.gnn.pyg.own.masks import MASK_NOTES, is_mask
+from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, axis_of, tracked
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
 from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
 from freshet.gnn.rows.layer import Layer
@@ -23,21 +24,11 @@ def _refuse_numbers(call: Operation, value: Value) -> None:
         call.refuse(f"{call.name} reads the numbers of vertices, which differ from job to job")
 
 
-def _axis(rec: Recorder, call: Operation, over: Over) -> int:
-    """Return the dimension of the result that counts vertices or edges."""
-    for tensor in (*call.args, *call.options.values()):
-        if rec.find(tensor) is not None:
-            found = rec.moved(call, [tensor], lambda one: one.expand(call.result.shape), over)
-            if found is not None:
-                return found[0].axis
-    call.refuse(f"{call.name} brings rows of different vertices or edges together")
-
-
 def _binary(op: str) -> Note:
     def note(rec: Recorder, call: Operation) -> NotedValue:
         _, first = tracked(rec, call)
         over = first.value.over
-        axis = _axis(rec, call, over)
+        axis = axis_of(rec, call, over)
         left, right = call.args[:2]
         if op == "rsub":
             left, right = right, left
@@ -126,7 +117,7 @@ def _powers(rec: Recorder, call: Operation) -> NotedValue:
     low = noted.value.layer.low if isinstance(noted.value.layer, Clamp) else None
     if tensor is not call.args[0] or low is None or low <= 0:
         call.refuse("a power by several exponents is read of what clamp(min=) keeps above 0. Nearest: that")
-    over, axis = noted.value.over, _axis(rec, call, noted.value.over)
+    over, axis = noted.value.over, axis_of(rec, call, noted.value.over)
     one, exponents = (rec.operand(call, side, call.result.shape, axis, over) for side in call.args[:2])
     logarithm = Value("log", one.width, over, (one,), call.place)
     product = arithmetic("mul", logarithm, exponents, over, call.place)
@@ -170,7 +161,7 @@ def _cast(rec: Recorder, call: Operation) -> NotedValue:
     _, noted = tracked(rec, call)
     kind = call.result.dtype
     allowed = (torch.int64, torch.int32) if noted.value.is_index else (torch.float32, torch.float64)
-    if kind not in allowed:
+    if kind not in allowed and not is_mask(noted.value):
         call.refuse(f"it makes {kind} of rows, and Freshet computes in torch.float32")
     return noted
 
@@ -179,7 +170,7 @@ def _copied(rec: Recorder, call: Operation) -> NotedValue | None:
     source = rec.find(call.args[1])
     if source is None:
         call.refuse("it writes constants over rows")
-    axis = _axis(rec, call._replace(args=call.args[1:2], options={}), source.value.over)
+    axis = axis_of(rec, call._replace(args=call.args[1:2], options={}), source.value.over)
     return NotedValue(rec.operand(call, call.args[1], call.result.shape, axis, source.value.over), axis)
 
 
@@ -329,13 +320,6 @@ def _length(rec: Recorder, call: Operation) -> NotedValue:
     return summed.then("sqrt", call.place)
 
 
-def _compared(rec: Recorder, call: Operation) -> None:
-    call.refuse(
-        f"{call.name} compares rows, and a message of Freshet has no branches on them. Nearest: what changes steadily, "
-        "as torch.relu, torch.maximum or torch.clamp"
-    )
-
-
 def _nothing(rec: Recorder, call: Operation) -> None:
     """Note what takes no more than the shape of rows."""
 
@@ -372,7 +356,6 @@ NOTES: dict[str, Note] = {
     ),
     **dict.fromkeys(("new_empty", "sym_size", "sym_numel"), _nothing),
     **{name: _function(name) for name in ("exp", "log", "sqrt", "abs")},
-    **dict.fromkeys("gt lt ge le ne where sign sgn heaviside".split(), _compared),
     "reciprocal": _one_over(""),
     "rsqrt": _one_over("sqrt"),
     "pow": _power,
@@ -394,6 +377,7 @@ NOTES: dict[str, Note] = {
     "_to_copy": _cast,
     "copy": _copied,
     **EDGE_NOTES,
+    **MASK_NOTES,
     **LAYER_NOTES,
 }
 """The notes of torch's operations, by the names of these."""

@@ -80,7 +80,7 @@ class ProgramMaker:
             return self._step(None, "rows", [self.name(value.of[0])], layer=layer)
         if (found := clamped(value)) is not None:
             return self._step(None, "rows", [self.name(found[0])], layer=found[1])
-        if value.op in BINARY:
+        if value.op in (*BINARY, "where"):
             return self._step(None, value.op, [self.name(one) for one in value.of])
         refuse(f"{value.place}: {value.op} is no function of a message that Freshet knows")
 

@@ -340,6 +340,16 @@ def tracked(rec: Recorder, call: Operation) -> tuple[torch.Tensor, NotedValue]:
     call.refuse(f"{call.name} reads rows in a way that is not known")
 
 
+def axis_of(rec: Recorder, call: Operation, over: Over) -> int:
+    """Return the dimension of the result that counts vertices or edges."""
+    for tensor in (*call.args, *call.options.values()):
+        if rec.find(tensor) is not None:
+            found = rec.moved(call, [tensor], lambda one: one.expand(call.result.shape), over)
+            if found is not None:
+                return found[0].axis
+    call.refuse(f"{call.name} brings rows of different vertices or edges together")
+
+
 def _columns(ids: torch.Tensor, size: int, total: int) -> tuple[int, np.ndarray] | None:
     """Return the dimension along which rows are in their place, and the columns that each has then."""
     for axis, n in enumerate(ids.shape):

@@ -25,7 +25,7 @@ LOOPS: dict[Over, tuple[bool, ExistingLoops]] = {
     "unlooped": (False, "drop"),
 }
 """Edges by whether each vertex gets a self-loop, and what becomes of those that are there."""
-BINARY = ("add", "sub", "mul", "div", "max", "min")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "greater", "equal")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,9 @@ class Value:
     """Rows, flattened to (vertices or edges, width), and the operation that makes them of other rows.
 
     op: rows, edges, weight, attr (inputs); constant; take (columns of others); linear; layer (of one row); a name of
-    `BINARY`; exp, log, sqrt, abs, power; gather (rows of the ends of edges); aggregate; out_degree; softmax (over the
-    edges into a target); infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's gcn_norm).
+    `BINARY`, of which greater and equal are 1 or 0; where; exp, log, sqrt, abs, power; gather (rows of the ends of
+    edges); aggregate; out_degree; softmax (over the edges into a target); infinite and zero (masks), finite (0 in the
+    place of infinity); normalized (PyG's gcn_norm).
     A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added.
     """
 

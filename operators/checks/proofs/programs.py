@@ -26,6 +26,9 @@ Array = np.ndarray
 _BY_VALUE: dict[str, Callable[..., Array]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply},
     **{"div": np.divide, "max": np.maximum, "min": np.minimum},
+    "greater": lambda one, other: np.greater(one, other).astype(np.float64),
+    "equal": lambda one, other: np.equal(one, other).astype(np.float64),
+    "where": lambda mask, one, other: np.where(mask != 0, one, other),
     **FUNCTIONS,
 }
 

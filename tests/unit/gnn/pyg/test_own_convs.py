@@ -98,6 +98,22 @@ class OwnNormConv(PlainConv):
         return super().forward(x, edge_index, root[edge_index[0]] * weight * root[edge_index[1]])
 
 
+class MaskedConv(MessagePassing):
+    """Messages behind a mask of attributes, or of what a function makes of these or of rows."""
+
+    def __init__(self, mask: Any, *loops: str) -> None:
+        super().__init__(aggr="add")
+        self.mask, self.loops, self.edge_dim, self.lin = mask, loops, 2, nn.Linear(2, 4)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        for _ in self.loops:
+            edge_index, edge_attr = add_self_loops(edge_index, edge_attr, 0.5, x.size(0))
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr)
+
+    def message(self, x_i: Any, x_j: Any, edge_attr: Any) -> Any:
+        return torch.where(self.mask(self, x_j, edge_attr), x_j, x_i.masked_fill(edge_attr[:, :1] < 0.5, -1.0))
+
+
 REMOVED, ADDED, REMAINING = "remove_self_loops", "add_self_loops", "add_remaining_self_loops"
 READ: dict[str, tuple[Any, str]] = {
     "gate": (lambda: GatedConv(4, 5), "message_conv sum"),
@@ -147,6 +163,11 @@ READ: dict[str, tuple[Any, str]] = {
     "mean by hand": (lambda: MeanByHandConv(4, 3), "message_conv sum, message_conv sum"),
     "simpler": (lambda: SimplerConv(4), "message_conv sum"),
     "by hand": (lambda: ScatterConv(4, 3, 2), "message_conv mean"),
+    "masks": (lambda: MaskedConv(lambda s, x, a: a[:, 0:1] > a[:, 1:]), "message_conv sum"),
+    "masks of numbers": (
+        *(lambda: MaskedConv(lambda s, x, a: (a[:, :1] >= 0.25) | torch.logical_not(a[:, 1:] != 0), ADDED),),
+        "message_conv sum beside",
+    ),
     "norm of one's own": (lambda: OwnNormConv(4, 3), "propagation sum"),
 }
 
@@ -210,6 +231,20 @@ def test_self_loops_that_cannot_be_had_are_refused_with_their_line(what: str, tm
     change, reason = REFUSED[what]
     with pytest.raises(ExportError, match=rf"test_own_convs.py:\d+: .*{reason}"):
         export_model(Changed(change), tmp_path, features=4)
+
+
+COMPARED: dict[str, Any] = {
+    "rows": lambda s, x, a: x > 0,
+    "encoded attributes": lambda s, x, a: s.lin(a) > 0,
+    "functions of attributes": lambda s, x, a: a[:, :1].sigmoid() == 0.5,
+}
+
+
+@pytest.mark.parametrize("what", COMPARED)
+def test_what_float32_and_float64_may_see_on_two_sides_is_not_compared(what: str, tmp_path: Path) -> None:
+    said = r"test_own_convs.py:\d+: (gt|eq) compares rows, which jump .* attributes and weights of edges as they came"
+    with pytest.raises(ExportError, match=said):
+        export_model(MaskedConv(COMPARED[what]), tmp_path, features=4)
 
 
 def test_five_of_them_and_two_of_pyg_are_one_model(tmp_path: Path) -> None:
