@@ -98,7 +98,7 @@ class ArithmeticStep(ProgramStep):
 
 
 class WhereStep(ProgramStep):
-    """Of three rows, value by value, the second where the first is not 0, else the third; widths may be 1."""
+    """A choice of three rows, value by value: the second where the first is not 0, else the third; widths may be 1."""
 
     op: Literal["where"] = "where"
     of: tuple[Name, Name, Name]
