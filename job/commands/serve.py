@@ -184,7 +184,6 @@ def serve(
     [bold]Examples[/bold]
 
     [cyan]freshet serve --tables O/tables[/cyan]
-    [cyan]freshet serve --tables O/tables --kind item[/cyan]
     [cyan]freshet serve --tables O/tables --kind user,item[/cyan]  whose pairs are scored, too
     [cyan]freshet serve --tables O/tables --what-if base[/cyan]
     [cyan]freshet serve --service V --keep 1h[/cyan]
@@ -196,9 +195,7 @@ def serve(
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
-    stale_after_s, wait_s = _parsed(parse_duration, stale_after), _parsed(parse_duration, wait)
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
-    _check_what_if(what_if, tables, workers, {"--service": service, "--from": from_, "--kafka": kafka})
     sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
@@ -220,13 +217,13 @@ def serve(
         without_token=without_token,
         certificate=Certificate.read(tls_cert, tls_key),
         history_bytes=_parsed(parse_size, history),
-        stale_after_s=stale_after_s,
-        wait_s=wait_s,
+        stale_after_s=_parsed(parse_duration, stale_after),
+        wait_s=_parsed(parse_duration, wait),
         sources=sources,
         source_roots=read_roots(tls_roots, "--tls-roots"),
         topic=topic,
         kafka_properties=load_properties(config),
-        what_if=None if what_if is None else _what_if(what_if, config),
+        what_if=_what_if(what_if, config, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
         **_tokens(token, read_token, admin_token),
         **_compacting(compact, keep_changes, tables if topic is None else None, kind),
     )
@@ -288,18 +285,19 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
         compact_log(log.out, keep_s, kind=one)
 
 
-def _check_what_if(given: str | None, tables: Path | None, workers: int, others: dict[str, object]) -> None:
-    if given is None:
-        return
+def _what_if(
+    begin: str | None, config: Path | None, workers: int, others: dict[str, object]
+) -> Callable[[ServedJob, Lookup], Beside] | None:
+    """Return what makes the answers to what if; `others`: options that it does not go with."""
+    if begin is None:
+        return None
     if other := next((name for name, value in others.items() if value is not None), None):
-        msg = f"--what-if {given}: does not go with {other}; give --tables O/tables of a job alone"
+        msg = f"--what-if {begin}: does not go with {other}; give --tables O/tables of a job alone"
         raise UsageError(msg)
     if workers > 1:
-        msg = f"--what-if {given}: one process has the graph, so --workers {workers} does not go with it"
+        msg = f"--what-if {begin}: one process has the graph, so --workers {workers} does not go with it"
         raise UsageError(msg)
 
-
-def _what_if(begin: str, config: Path | None) -> Callable[[ServedJob, Lookup], Beside]:
     def made(job: ServedJob, lookup: Lookup) -> Beside:
         from freshet.job.what_if.engine import open_what_if
 

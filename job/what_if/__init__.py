@@ -1,1 +1,1 @@
-"""What if, of a server: a job's graph, followed epoch by epoch, and rows as they would be after events of a request."""
+"""Answers of a server to "what if": a job's graph, followed epoch by epoch, and rows after events of a request."""

@@ -15,10 +15,10 @@ from freshet.gnn.any_plan import AnyPlan
 from freshet.job.console import say
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
+from freshet.job.serving.tables.hypotheses import Tried
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
-from freshet.job.serving.tables.what_if import Tried
 from freshet.job.units import readable
 from freshet.job.what_if.followed_graph import FollowedGraph
 from freshet.job.what_if.tried_events import TriedEvents

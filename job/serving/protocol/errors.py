@@ -24,7 +24,7 @@ class UnknownVertexError(BadRequestError):
 
 
 class TooFarError(BadRequestError):
-    """What a request tries reaches more vertices than it allows; the message has both numbers."""
+    """Events that a request tries, which reach more vertices than it allows; the message has both numbers."""
 
     served_as, http_status = "too-far", 422
 

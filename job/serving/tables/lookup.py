@@ -33,8 +33,8 @@ from freshet.state.served.times import NO_TIME
 
 if TYPE_CHECKING:
     from freshet.job.serving.bounds.approximate import Neighbourhoods
+    from freshet.job.serving.tables.hypotheses import Hypotheses
     from freshet.job.serving.tables.log_times import LogTimes
-    from freshet.job.serving.tables.what_if import Hypotheses
     from freshet.state.served.reader import TableReader
 
 FEW = 1024  # ids that are looked up while other threads of the process wait: that takes less than their taking turns

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +16,6 @@ from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.served import Answer
 
 _NEW = "new"  # what stands for the id of a vertex without one, where ids are strings
-
-
-class Tried(NamedTuple):
-    """Rows after what was tried, of all items one after the other: the vertex, then those of `also` that there are.
-
-    Shapes: ids n, None of a vertex without one; rows (n, width) float32; of (n,) int64, the item of each row; unknown:
-    ids of `also` that there are not
-    """
-
-    epoch: int
-    ids: list[Any]
-    rows: np.ndarray
-    of: np.ndarray
-    unknown: list[Any]
-
-
-class Hypotheses(Protocol):
-    """Interface of what answers: see job/what_if."""
-
-    def tried(
-        self, items: Sequence[Mapping[str, Any]], kind: str, min_epoch: int, timeout_s: float, most: int
-    ) -> Tried:
-        """Return rows of vertices of a kind, after what each item tries by itself.
-
-        `most`: how many rows of inner layers an item may change.
-        """
 
 
 def what_if(lookup: Lookup, asked: Any, wanted: Wanted, gone: Callable[[], bool] | None = None) -> Computed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 import orjson
 import pytest
 
-import freshet
 from freshet.gnn.any_plan import names_of_returned
 from freshet.gnn.model import save_model
 from freshet.job.serving.bounds.forms import FormError
@@ -21,12 +20,11 @@ from freshet.job.what_if.engine import WhatIfEngine
 from freshet.job.what_if.followed_graph import FollowedGraph
 from freshet.operators.factory import load_plan
 from tests.support.graphs.live_truth import as_event, records_of
+from tests.support.serving.tried import Event, Rows, item_of
 from tests.unit.job.live.test_live_graph import CASES, Case, plain
 from tests.unit.job.results.test_attributes import run
 
 EVENTS, MOST, TOLERANCE = 400, 10**6, 2e-6
-Event = dict[str, Any]
-_OF_EDGES = ("weight", "type", "attr", "key")
 
 
 def written(folder: Path, case: Case, parts: int = 2) -> tuple[Path, list[Event]]:
@@ -37,36 +35,6 @@ def written(folder: Path, case: Case, parts: int = 2) -> tuple[Path, list[Event]
     ]
     (folder / "events.jsonl").write_bytes(b"\n".join(map(orjson.dumps, events)))
     return run(folder, "O", parts=parts, epoch_events=1, **case.options), events
-
-
-class Rows:
-    """The rows of a job by id and epoch."""
-
-    def __init__(self, out: Path, ids: list[Any]) -> None:
-        self._of = defaultdict[Any, list[tuple[int, Any]]](list)
-        table = freshet.history(out, ids)
-        for one, epoch, row in zip(*(table[name].to_pylist() for name in ("id", "epoch", "embedding")), strict=True):
-            self._of[one].append((epoch, row))
-
-    def at(self, vertex: Any, epoch: int) -> Any:
-        return next((row for its, row in reversed(self._of[vertex]) if its <= epoch), None)
-
-
-def item_of(event: Event, kind: str) -> dict[str, Any] | None:
-    """What is tried, in the place of an event; None of one that can't be tried on a vertex of the kind."""
-    if event["op"] == "del_vertex" or event.get("ts") is not None:
-        return None
-    if "src" not in event:
-        return {"id": event["id"], "x": event.get("x")} if event.get("kind", "") == kind else None
-    prefix = "del_" if event["op"] == "del_edge" else ""
-    for mine, other, name in (("dst", "src", "in_edges"), ("src", "dst", "out_edges")):
-        if event.get(f"{mine}_kind", "") == kind:
-            edge = {"id": event[other]} | {field: event[field] for field in _OF_EDGES if field in event}
-            its = event.get(f"{other}_kind", "")
-            edge |= {"kind": its} if its else {}
-            also = [event[other]] if its == kind and event[other] != event[mine] else []
-            return {"id": event[mine], f"{prefix}{name}": [edge], "also": also}
-    return None
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda one: one.__name__)
@@ -163,8 +131,10 @@ def test_input_that_is_gone_is_said_and_not_answered_any_more(
     engine = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS)
     (tmp_path / "events.jsonl").write_bytes(b"")
     engine.start()
-    engine._thread.join(10)
-    with pytest.raises(NotReadyError, match="what if: .*the file has changed"):
+    said, deadline = "", time.monotonic() + 60
+    while "it is not answered from now on" not in said and time.monotonic() < deadline:
+        said += capsys.readouterr().err
+        time.sleep(0.01)
+    with pytest.raises(NotReadyError, match=r"what if: .*the file has changed"):
         ask(engine, {"id": 5})
-    assert "it is not answered from now on" in capsys.readouterr().err
     engine.close()
