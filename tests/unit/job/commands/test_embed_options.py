@@ -47,3 +47,18 @@ def test_without_it_they_are_those_of_a_run(called: Any) -> None:
     assert options.placement == load_partitioning({})
     assert options.undirected is None
     assert called("--for", "serving").placement == options.placement, "for models that are embedded by parts"
+
+
+def test_a_device_and_its_memory(called: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = called("--for", "serving", "--device", "auto", "--device-memory", "64MiB")
+    assert (options.device, options.device_memory) == ("auto", 64 << 20)
+    assert (called().device, called().device_memory) == ("cpu", None)
+    for given, words in (
+        (("--device", "gpu"), "--device: got 'gpu', expected cpu, cuda, auto"),
+        (("--device-memory", "9"), "--device-memory: got '9', expected"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main(
+                ["embed", *map(str, ("--model", tmp_path, "--snapshot", tmp_path, "--out", tmp_path / "O", *given))]
+            )
+        assert end.value.code == 2 and words in capsys.readouterr().err
