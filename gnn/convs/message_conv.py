@@ -33,6 +33,7 @@ class MessageConv(Conv):
         existing_loops: Treatment of self-loops that the graph has: keep, they replace the added ones, or are edges like
             any other where none are added; beside, they are edges in addition to those; drop, they are left out.
         self_value: The weight of added self-loops, and each number of their attributes.
+        self_columns: First column of x with the attributes of a vertex's added self-loop, in place of self_value.
         program: Steps, the last of which makes the message (gnn/convs/program.py); at most 256.
         target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
         update: Steps, the last of which makes x_v' of the aggregate and x_v, in a relation; left out: the aggregate.
@@ -48,6 +49,7 @@ class MessageConv(Conv):
 
     LATER: ClassVar[dict[str, Any]] = {
         **{"add_self_loops": False, "existing_loops": "keep", "self_value": 1.0},
+        "self_columns": None,
         **{"target_channels": None, "update": None},
     }
 
@@ -59,6 +61,7 @@ class MessageConv(Conv):
     add_self_loops: bool = False
     existing_loops: ExistingLoops = "keep"
     self_value: float = 1.0
+    self_columns: Annotated[int, Field(ge=0)] | None = None
     program: Program
     target_channels: Width | None = None
     update: Program | None = None
@@ -83,6 +86,11 @@ class MessageConv(Conv):
         if self.edge_channels and "attr" not in reads:
             msg = f"message_conv: edge_channels {self.edge_channels}, but the message reads no attributes"
             raise ValueError(msg)
+        if self.self_columns is not None:
+            end = self.self_columns + self.edge_channels
+            if not self.add_self_loops or not self.edge_channels or end > self.in_channels:
+                msg = f"message_conv: self_columns {self.self_columns} needs add_self_loops, edge_channels, and x with "
+                raise ValueError(msg + f"columns up to {end}, got in_channels {self.in_channels}")
         check_existing_loops("message_conv", self.existing_loops, self.add_self_loops)
         if self.add_self_loops and self.existing_loops == "keep" and "attr" in reads:
             msg = "message_conv: existing_loops keep, but the message reads attributes; expected beside or drop"

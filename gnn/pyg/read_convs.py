@@ -22,6 +22,8 @@ def reads_as_it_runs(full_name: str, module: Any) -> bool:
         return True
     if name == "GENConv" and hasattr(module, "msg_norm"):
         return True
+    if name in _WITH_LOOPS and module.add_self_loops and module.edge_dim is not None:
+        return isinstance(module.fill_value, str) and module.fill_value != "mean"
     part: Any = getattr(module, "aggr_module", None)
     has_softmax = name == "GENConv" and type(part) is aggr.SoftmaxAggregation and part.channels == 1
     of_messages = name_of(part) in {*OF_MESSAGES} - {*AGGREGATORS}
@@ -46,6 +48,7 @@ _AGGREGATING = (
     *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
     *("SimpleConv", "LEConv", "SGConv", "SSGConv", "TAGConv", "LGConv", "MixHopConv", "APPNP", "GCN2Conv", "ARMAConv"),
 )
+_WITH_LOOPS = ("GATConv", "GATv2Conv")
 _WITHOUT_LAYER = (
     *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "LabelPropagation", "PDNConv"),
     *("PointGNNConv", "PointNetConv", "PointTransformerConv"),

@@ -89,6 +89,9 @@ def message_conv(layer: MessageConv, weights: Weights, x: Tensor, own: Tensor, e
     What it reads of one end alone is made once for each vertex, not for each edge.
     """
     edges = edges.with_loops(layer.self_value if layer.add_self_loops else None, layer.existing_loops)
+    if (first := layer.self_columns) is not None:  # added self-loops are behind all others
+        of_loops = own[:, first : first + layer.edge_channels]
+        edges = edges._replace(attr=torch.cat([edges.attr[: -len(own), : layer.edge_channels], of_loops]))
     of_program = within(weights, "program")
     given = {"weight": edges.weight[:, None], "attr": edges.attr[:, : layer.edge_channels]}
     known = set[str]()

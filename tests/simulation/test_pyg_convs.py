@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
-from torch_geometric.utils import degree  # noqa: E402
+from torch_geometric.utils import add_self_loops, degree  # noqa: E402
 
 from freshet.gnn.pyg.aggregations import with_quantiles  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
@@ -51,6 +51,11 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "earlier layers": (lambda: Earlier(IN), ""),
     "weights of degrees": (lambda: pyg.MFConv(IN, 3, max_degree=3), ""),
     "labels": (lambda: pyg.LabelPropagation(2, 0.8), ""),
+    "self-loops of the largest attributes": (
+        lambda: pyg.GATConv(IN, 3, heads=2, edge_dim=EDGE_WIDTH, fill_value="max"), "attr"),
+    "self-loops of sums of attributes": (
+        lambda: pyg.GATv2Conv(IN, 3, edge_dim=EDGE_WIDTH, fill_value="add", residual=True), "attr"),
+    "self-loops of mean attributes beside others": (lambda: LoopsConv(IN, 3, ["max", "std"]), "attr"),
     "masks of attributes": (lambda: MasksConv(IN, 3), "attr"),
     "medians": (lambda: pyg.GraphConv(IN, 3, aggr="median"), "weight"),
     "products": (lambda: pyg.SAGEConv(IN, 3, aggr="mul"), ""),
@@ -141,6 +146,21 @@ class SharesConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
 
     def message(self, x_j: Any, x_i: Any, share_j: Any, share_i: Any) -> Any:
         return (x_j - x_i).tanh() * share_j + share_i * x_j
+
+
+class LoopsConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """Messages of self-loops that have the mean of the attributes of all in-edges, other self-loops included."""
+
+    def __init__(self, into: int, out: int, aggr: Any) -> None:
+        super().__init__(aggr=aggr)
+        self.one, self.of_edges = torch.nn.Linear(into, out), torch.nn.Linear(EDGE_WIDTH, out)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        edge_index, edge_attr = add_self_loops(edge_index, edge_attr, "mean", x.size(0))
+        return self.propagate(edge_index, x=self.one(x), edge_attr=edge_attr)
+
+    def message(self, x_j: Any, x_i: Any, edge_attr: Any) -> Any:
+        return (x_j + self.of_edges(edge_attr)).tanh() - x_i
 
 
 class MasksConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]

@@ -31,7 +31,8 @@ class MessageConvPlan(LayerPlan):
         self.self_width = 0
         self.reads_context = "mean" in spec.kinds or spec.add_self_loops
         self.reads_self = self.self_is_message = spec.add_self_loops
-        self._keeps, self._fill = spec.loops_there == "keep", spec.self_value
+        self._keeps, self._fill, first = spec.loops_there == "keep", spec.self_value, spec.self_columns
+        self._attributes = None if first is None else slice(first, first + spec.edge_channels)
         self.one_loop = self.edge.skip_loops
         self.declared = DeclaredMessage(spec, model.weights_of(prefix))
         self._of_source: ProgramMessage | None = None
@@ -75,7 +76,10 @@ class MessageConvPlan(LayerPlan):
             weight = np.where(np.isnan(ctx.loop)[:, None], weight, ctx.loop[:, None])
         if self.network is None:
             return own * weight if self.edge.weighted else own
-        return self.network.of(own, own, np.repeat(weight, self.edge.columns, axis=1))
+        of_loops = np.repeat(weight, self.edge.columns, axis=1)
+        if self._attributes is not None:
+            of_loops[:, self.edge.columns - self.edge.attributes :] = own[:, self._attributes]
+        return self.network.of(own, own, of_loops)
 
 
 def aggregated(spec: MessageConv, made: MessageMaker) -> tuple[MessageMaker, Synopsis]:

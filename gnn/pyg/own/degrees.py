@@ -140,7 +140,7 @@ def _of_loops(value: Value, known: Mapping[Value, Value]) -> Value:
         return made[one]
 
     def lifted(one: Value) -> Value:
-        if one.op == "gather":
+        if one.op == "gather" or (one.op == "attr" and one.of):
             return one.of[0]
         if one.op in ("weight", "attr", "normalized", "softmax"):
             refuse(f"{one.place or value.place}: a message of added self-loops reads {one.op} beside gcn_norm's weight")

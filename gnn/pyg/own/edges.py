@@ -18,7 +18,7 @@ from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import LayerNorm
 
 ENDS = ("source", "target")
-REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "amax": "max", "max": "max", "amin": "min", "min": "min"}
+REDUCED = {"add": "sum", "amax": "max", "amin": "min"}
 
 
 def end_of(rec: Recorder, index: Any) -> str | None:
@@ -224,7 +224,9 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
     noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]
-    fill = _fill_of(call, given.get("fill_value"))
+    if isinstance(kind := given.get("fill_value"), str) and value is not None:
+        return [noted[0], NotedValue(_of_in_edges(call, value, kind, over), 0)]
+    fill = _fill_of(call, kind)
     if value is None and (same := given.get("edge_attr")) is not None and not bool((same == fill).all()):
         call.refuse(f"{call.name} gives self-loops another number ({fill}) than its edges have. Nearest: the same")
     if value is not None:
@@ -293,6 +295,15 @@ def _fill_of(call: Operation, fill: Any) -> float:
     if not isinstance(fill, int | float | None):
         call.refuse(f"{call.name} gives self-loops the fill_value {fill!r}; supported: a number")
     return 1.0 if fill is None else float(fill)
+
+
+def _of_in_edges(call: Operation, value: Value, kind: str, over: Over) -> Value:
+    """Return attributes of edges and of added self-loops, which have an aggregate of those of the in-edges."""
+    kind = REDUCED.get(kind, kind)
+    if value.op != "attr" or kind not in OF_MESSAGES:
+        call.refuse(f"{call.name} gives weights of self-loops the fill_value {kind!r}; supported: a number")
+    made = Value("aggregate", value.width, "vertices", (value,), call.place, name=kind)
+    return replace(value, over=over, of=(made,), place=call.place)
 
 
 def _filled(weight: Value | None) -> list[float]:

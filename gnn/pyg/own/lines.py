@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,11 +195,11 @@ class _Lines:
         if "softmax" in ends_of(message):
             return self._attention(value, message)
         kinds = list(dict.fromkeys([value.name, *(one.name for one in self._aggregates if one.of[0] is value.of[0])]))
-        places, rows, width = self._sent([message], value.place)
+        places, rows, width = self._sent([message], value)
         maker = ProgramMaker(places, width)
         maker.message(message)
         aggr = value.name if len(kinds) == 1 else tuple(kinds)
-        loops = _loops_of(value, message)
+        loops = _loops_of(value, places, message)
         name = self._conv(rows, maker, width, message.width * len(kinds), value.place, aggr=aggr, **loops)
         if len(kinds) == 1:
             return name
@@ -225,17 +225,20 @@ class _Lines:
         if (behind := behind_sum(value, message)) is not None:
             return self._rows(behind)
         heads, scores, values = weighed(value, message)
-        places, rows, sent = self._sent([scores, values], value.place)
+        places, rows, sent = self._sent([scores, values], value)
         maker = ProgramMaker(places, sent)
         maker.beside([scores, values])
-        loops = _loops_of(value, scores, values)
+        loops = _loops_of(value, places, scores, values)
         return self._conv(rows, maker, sent, message.width, value.place, aggr="softmax", heads=heads, **loops)
 
-    def _sent(self, messages: list[Value], place: str) -> tuple[dict[Value, tuple[int, int]], str, int]:
+    def _sent(self, messages: list[Value], aggregate: Value) -> tuple[dict[Value, tuple[int, int]], str, int]:
         """Return where values of vertices stand in the row that messages read, its name and its width."""
-        ends = dict[Value, set[str]]()
+        ends, place = dict[Value, set[str]](), aggregate.place
         for one in gathers(messages):
             ends.setdefault(one.of[0], set()).add(one.name)
+        for attr in _attributes_of(aggregate, messages):
+            for one in attr.of:
+                ends.setdefault(one, {"target"})
         order = [{"source"}, {"source", "target"}, {"target"}]
         values = sorted(ends, key=lambda one: order.index(ends[one]))
         values = values or [one for one in all_of(self._result) if one.op == "rows"]
@@ -253,18 +256,26 @@ class _Lines:
         return self._layer(rows, (layer, maker.weights), place)
 
 
-def _loops_of(value: Value, *messages: Value) -> dict[str, Any]:
+def _attributes_of(value: Value, messages: Sequence[Value]) -> list[Value]:
+    """Return the attributes and weights of the edges of an aggregate that its messages read."""
+    read = [one for message in messages for one in all_of(message, within=True) if one.op in ("weight", "attr")]
+    return [one for one in read if one.over == value.of[0].over]
+
+
+def _loops_of(value: Value, places: Mapping[Value, tuple[int, int]], *messages: Value) -> dict[str, Any]:
     """Return what a message_conv says of self-loops.
 
     Raises: ExportError where their messages read what Freshet does not have.
     """
     adds, there = LOOPS[value.of[0].over]
-    read = [one for message in messages for one in all_of(message, within=True) if one.op in ("weight", "attr")]
-    fills = {float(one.arrays["fill"][0]) for one in read} if adds else set[float]()
-    if len(fills) > 1:
+    read = _attributes_of(value, messages)
+    fills = {float(one.arrays["fill"][0]) for one in read if not one.of} if adds else set[float]()
+    columns = {places[one][0] for attr in read for one in attr.of}
+    if len(fills) > 1 or len(columns) > 1:
         msg = f"{value.place}: self-loops that its forward adds have several weights or attributes; expected one number"
         raise ExportError(msg)
     if adds and there == "keep" and any(one.op == "attr" for one in read):
         msg = f"{value.place}: add_remaining_self_loops keeps attributes of self-loops that are there, and "
         raise ExportError(msg + "Freshet does not. Nearest: add_self_loops, or remove_self_loops before it")
-    return {"add_self_loops": adds, "existing_loops": there, "self_value": fills.pop() if fills else 1.0}
+    found = {"add_self_loops": adds, "existing_loops": there, "self_value": fills.pop() if fills else 1.0}
+    return found | ({"self_columns": columns.pop()} if columns else {})

@@ -29,6 +29,8 @@ def _as_came(value: Value) -> bool:
     """Return whether a value has the same bits in every job: what edges carry, a constant, or a mask of these."""
     if value.op == "take":
         return all(map(_as_came, value.of))
+    if value.op == "attr" and value.of:  # attributes of added self-loops, of which sums are rounded
+        return value.of[0].name in ("max", "min")
     return value.op in ("attr", "weight", "constant") or is_mask(value)
 
 

@@ -36,7 +36,8 @@ class Value:
     `BINARY`, of which greater and equal are 1 or 0; where; exp, log, sqrt, abs, power; gather (rows of the ends of
     edges); aggregate; out_degree; softmax (over the edges into a target); infinite and zero (masks), finite (0 in the
     place of infinity); normalized (PyG's gcn_norm).
-    A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added.
+    A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added; an
+    attribute may be `of` the values of vertices that their added self-loops have.
     """
 
     op: str

@@ -84,6 +84,21 @@ BAD = {
     "no conv": ([linear(3, 2)], "needs 1 to 64 convs, got 0"),
     "too many convs": ([conv("graph_conv", 2, 2)] * 65, "needs 1 to 64 convs, got 65"),
     "aggr": ([conv("graph_conv", 3, 2, aggr="median")], r"aggr: Input should be .*'std' or 'var' \(got 'median'\)"),
+    "quantile": (
+        [conv("message_conv", 3, 3, aggr={"q": 1.5}, program=[{"op": "cat", "of": ["source"]}])],
+        r"less than or equal to 1 \(got 1.5\)",
+    ),
+    "choices": (
+        [conv("message_conv", 3, 3, edge_channels=2, program=[{"op": "where", "of": ["attr", "source", "target"]}])],
+        "where of rows of widths 2, 3, 3, expected one width, or 1",
+    ),
+    "columns of self-loops": (
+        [
+            conv("message_conv", 3, 2, edge_channels=2, program=[{"op": "cat", "of": ["attr"]}])
+            | {"add_self_loops": True, "existing_loops": "drop", "self_columns": 2}
+        ],
+        "self_columns 2 needs add_self_loops, edge_channels, and x with columns up to 4, got in_channels 3",
+    ),
     "unknown option": ([conv("sage_conv", 3, 2, heads=4)], r"heads: Extra inputs are not permitted \(got 4\)"),
     "zero width": ([conv("graph_conv", 0, 2)], "greater than or equal to 1"),
     "loops": ([conv("gcn_conv", 3, 2, normalize=False)], "add_self_loops needs normalize"),
