@@ -75,7 +75,7 @@ _CONVS: dict[type[Conv], Callable[[Any, Weights, Tensor, Tensor, MessageEdges], 
     SAGEConv: sage_conv,
 }
 
-_DEGREES: dict[type[Conv], Callable[[Any, MessageEdges], object]] = {
+DEGREES: dict[type[Conv], Callable[[Any, MessageEdges], object]] = {
     DegreeScaledConv: scaled,
     Laplacian: scaled_laplacian,
 }
@@ -83,7 +83,7 @@ _DEGREES: dict[type[Conv], Callable[[Any, MessageEdges], object]] = {
 
 def degrees_of(layer: Conv) -> Callable[[Any, MessageEdges], object] | None:
     """Return what reads degrees of sources for a conv (see `FarSources`), of its entry and edges; None: nothing."""
-    return next((_DEGREES[base] for base in type(layer).__mro__ if base in _DEGREES), None)
+    return next((DEGREES[base] for base in type(layer).__mro__ if base in DEGREES), None)
 
 
 def conv_of(layer: Conv, where: str) -> Callable[[Any, Weights, Tensor, Tensor, MessageEdges], Tensor]:

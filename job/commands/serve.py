@@ -191,8 +191,6 @@ def serve(
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings-generations[/cyan]
-    [cyan]freshet query 7 9[/cyan]
-    [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})

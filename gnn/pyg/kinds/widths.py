@@ -26,7 +26,7 @@ from freshet.gnn.rows.layer import Layer
 
 _TAKEN = ("SAGEConv", "GraphConv", "GATConv", "GATv2Conv", "TransformerConv", "GINConv", "GINEConv", "EdgeConv")
 _WITHIN = ("GCNConv", "LGConv", "AGNNConv", "SuperGATConv", "PNAConv")  # taken on a relation within one kind
-_DEGREES = "is not supported: it scales by degrees, which are those of two kinds here. Nearest: "
+DEGREES = "is not supported: it scales by degrees, which are those of two kinds here. Nearest: "
 _ONE_KIND = "is not supported between two kinds. Nearest: "
 _NEAREST = {"AGNNConv": "GATv2Conv", "SuperGATConv": "GATConv", "PNAConv": "SAGEConv(aggr=['mean', 'max', 'std'])"}
 _OUT_EDGES = "is not supported on a relation: it scales by degrees of out-edges. Nearest: TAGConv"
@@ -124,7 +124,7 @@ def _why_not(name: str, *, within: bool) -> str:
         return _OUT_EDGES
     if name in _NEAREST:
         return _ONE_KIND + _NEAREST[name]
-    return _DEGREES + ("GraphConv(aggr='mean') or SAGEConv" if name == "GCNConv" else "SAGEConv")
+    return DEGREES + ("GraphConv(aggr='mean') or SAGEConv" if name == "GCNConv" else "SAGEConv")
 
 
 class Widths(NamedTuple):

@@ -67,7 +67,7 @@ class UnknownDegrees:
 
     def rows(self, here: Tensor) -> Tensor:
         """Refuse to give scales."""
-        msg = "a conv that reads degrees of sources has no entry in _DEGREES (gnn/torch_modules/registry.py)"
+        msg = "a conv that reads degrees of sources has no entry in DEGREES (gnn/torch_modules/registry.py)"
         raise TypeError(msg)
 
     totals = rows

@@ -157,7 +157,7 @@ def test_peak_counts_what_is_there_at_a_time() -> None:
 def test_a_conv_that_reads_degrees_without_saying_so_ends_before_the_first_chunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "_DEGREES", {})
+    monkeypatch.setattr(registry, "DEGREES", {})
     for layer in (conv("gcn_conv", 6, 4), conv("laplacian", 6, 6)):
-        with pytest.raises(TypeError, match="no entry in _DEGREES"):
+        with pytest.raises(TypeError, match="no entry in DEGREES"):
             plan_device_pass(make_model(1, [layer]), {0: 0})
