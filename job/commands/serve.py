@@ -184,6 +184,7 @@ def serve(
     [bold]Examples[/bold]
 
     [cyan]freshet serve --tables O/tables[/cyan]
+    [cyan]freshet serve --tables O/tables --kind item[/cyan]
     [cyan]freshet serve --tables O/tables --kind user,item[/cyan]  whose pairs are scored, too
     [cyan]freshet serve --tables O/tables --what-if base[/cyan]
     [cyan]freshet serve --service V --keep 1h[/cyan]
@@ -191,6 +192,8 @@ def serve(
     [cyan]freshet serve --tables /var/lib/freshet/tables --from other:47470[/cyan]  beside a TaskManager
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings[/cyan]
     [cyan]freshet serve --kafka kafka://localhost:9092/embeddings-generations[/cyan]
+    [cyan]freshet query 7 9[/cyan]
+    [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
     _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
@@ -212,7 +215,6 @@ def serve(
         http_port=http_port,
         workers=workers,
         cors=origins_of(cors or []),
-        without_token=without_token,
         certificate=Certificate.read(tls_cert, tls_key),
         history_bytes=_parsed(parse_size, history),
         stale_after_s=_parsed(parse_duration, stale_after),
@@ -222,7 +224,7 @@ def serve(
         topic=topic,
         kafka_properties=load_properties(config),
         what_if=_what_if(what_if, config, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
-        **_tokens(token, read_token, admin_token),
+        **_tokens(token, read_token, admin_token, without_token=without_token),
         **_compacting(compact, keep_changes, tables if topic is None else None, kind),
     )
     serving(options)
@@ -235,7 +237,9 @@ def _parsed(parse: Callable[[str], T], given: str) -> T:
         raise UsageError(str(error)) from error
 
 
-def _tokens(token: str | None, read_token: str | None, admin_token: str | None) -> dict[str, Any]:
+def _tokens(
+    token: str | None, read_token: str | None, admin_token: str | None, *, without_token: bool
+) -> dict[str, Any]:
     """Return the options of tokens, those of the environment where none are given."""
     from freshet.job.serving.clients.asked import SOURCE_TOKEN_VARIABLE, TOKEN_VARIABLE
     from freshet.job.serving.protocol.token_values import TokenError, token_to_send
@@ -249,7 +253,7 @@ def _tokens(token: str | None, read_token: str | None, admin_token: str | None) 
     except TokenError as error:
         msg = f"{SOURCE_TOKEN_VARIABLE} {error}"
         raise UsageError(msg) from None
-    return found | {"source_token": of_source or found["token"]}
+    return found | {"source_token": of_source or found["token"], "without_token": without_token}
 
 
 def _compacting(compact: str | None, keep_changes: str, tables: Path | None, kind: str | None) -> dict[str, Any]:

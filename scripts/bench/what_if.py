@@ -99,7 +99,7 @@ def equality(name: str, model: Any, truth: Truth, hypotheses: int) -> Figures:
     with tempfile.TemporaryDirectory(prefix="freshet-what-if-") as work:
         folder = Path(work)
         save_model(model, folder / "model")
-        records = records_of(random.Random(name), truth, int(hypotheses * 1.6), range(400))
+        records = records_of(random.Random(name), truth, 2 * hypotheses, range(400))
         events = [as_event(truth, one) for one in records]
         (folder / "events.jsonl").write_bytes(b"\n".join(map(orjson.dumps, events)))
         given = {"model": folder / "model", "events": [str(folder / "events.jsonl")], "out": folder / "O"}
