@@ -23,9 +23,10 @@ def warn_of_weights(module: Module, graphs: Graphs) -> None:
 
     An exported model is the module with weights: an edge that comes without one has 1.
     """
-    method = graphs.run.asked.method
+    method, call = graphs.run.asked.method, graphs.run.call
     signature = inspect.signature(getattr(module, method))
-    optional = [name for name, one in signature.parameters.items() if name in WEIGHT_NAMES and one.default is None]
+    named = WEIGHT_NAMES if call.traced is not None else (call.weights,)
+    optional = [name for name, one in signature.parameters.items() if name in named and one.default is None]
     if not optional or optional[0] == "edge_attr":
         return
     _, graph = next(iter(graphs.trials()))

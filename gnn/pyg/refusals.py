@@ -28,7 +28,13 @@ KINDS = (
     "reads kinds of vertices or edges: have its forward take (x_dict, edge_index_dict) or (x, edge_index, edge_type), "
     "or give export_model metadata=(kinds, relations)"
 )
-_PER_GRAPH = "is not supported: Freshet keeps a row per vertex, not one per graph; leave it out of what is exported"
+_PER_GRAPH = (
+    "is not supported: Freshet keeps a row per vertex, not one per graph or cluster; leave it out of what is exported"
+)
+_POOLS = {
+    *("graclus", "max_pool", "max_pool_x", "avg_pool", "avg_pool_x", "voxel_grid", "dense_diff_pool"),
+    *("global_add_pool", "global_mean_pool", "global_max_pool"),
+}
 _ATTRIBUTED = (
     "is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attributes of an edge, {}, or "
     "GraphConv with a weight for each edge"
@@ -139,6 +145,15 @@ def why_not_module(name: str) -> str | None:
 
 def why_not_part(module: Any) -> tuple[str, str] | None:
     """Return the path of a part that is refused wherever it is called, and why; None where there is none."""
+    inside, calls = set[int](), set(getattr(getattr(type(module).forward, "__code__", None), "co_names", ()))
+    for path, part in module.named_modules():
+        inside.update(id(one) for one in part.modules() if hasattr(part, "propagate"))  # what convs are made of
+        home = f"{type(part).__module__}.{type(part).__name__}"
+        pools = home.startswith("torch_geometric.nn.aggr.") or why_not_module(home) == _PER_GRAPH
+        if pools and id(part) not in inside:
+            return path, f"{type(part).__name__} {_PER_GRAPH}"
+    if pooled := sorted(calls & _POOLS):
+        return f"{type(module).__name__}.forward", f"{pooled[0]} {_PER_GRAPH}"
     for path, part in module.named_modules():
         kind, home = type(part).__name__, type(part).__module__
         reason = _HINTS.get(kind, "") if home.startswith(("torch.nn.", "torch_geometric.nn.")) else ""

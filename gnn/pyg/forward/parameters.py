@@ -5,14 +5,14 @@ from __future__ import annotations
 import dis
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
 from torch_geometric.data import Data
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import Aggregation, MessagePassing
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.held import HeldData
@@ -297,9 +297,19 @@ _OF_DICTS = ("items", "keys", "values", "get")
 _BY_DICTS = {f"torch_geometric.nn.{name}" for name in ("HeteroConv", "HeteroDictLinear", "HGTConv", "HANConv")}
 
 
+def outside_aggregations(module: Module) -> Iterator[tuple[str, Module]]:
+    """Yield the parts of a module by their paths, without those that aggregations of messages are made of."""
+    inside = set[int]()
+    for path, part in module.named_modules():
+        if id(part) not in inside:
+            yield path, part
+        if isinstance(part, Aggregation):
+            inside.update(id(one) for one in part.modules())
+
+
 def why_kinds(module: Module) -> str | None:
     """Return why a module is refused that holds one which reads the types of edges; None for any other."""
-    for path, part in module.named_modules():
+    for path, part in outside_aggregations(module):
         if reads_types(class_name(part)):
             return f"{path or type(module).__name__}: {class_name(part)} {KINDS}"
     return None

@@ -223,6 +223,11 @@ class Tracer(torch.fx.Tracer):
         if traceback.extract_tb(error.__traceback__)[-1].filename == storage.__file__:
             field = (error.__context__ or error).args[0]
             return f"reads data.{field}{at}: a Data has x, edge_index, edge_weight and edge_attr here"
+        if "'NoneType'" in str(error):
+            msg = f"computes with None{at} ({error}), as an argument or field of a Data is that it is not given: these "
+            return (
+                msg + "are x, edge_index, edge_weight and edge_attr. Nearest: others, as positions, among the features"
+            )
         return reads_dicts(nodes)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:

@@ -11,7 +11,15 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
-from freshet.gnn.pyg.forward.parameters import ROWS_BESIDE, ModuleInputs, cut, is_of_kinds, rows_by_name, takes_data
+from freshet.gnn.pyg.forward.parameters import (
+    ROWS_BESIDE,
+    ModuleInputs,
+    cut,
+    is_of_kinds,
+    outside_aggregations,
+    rows_by_name,
+    takes_data,
+)
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
@@ -146,7 +154,9 @@ def reads_kinds(module: Module, method: str) -> bool:
     names = list(inspect.signature(function).parameters)
     if edge_sets_of(function):
         return True
-    if any(name.endswith("_dict") for name in names) or any(is_of_kinds(part) for part in module.modules()):
+    if any(name.endswith("_dict") for name in names) or any(
+        is_of_kinds(part) for _, part in outside_aggregations(module)
+    ):
         return True
     typed = typed_parameter(function)
     return typed is not None and (typed.default is typed.empty or any(is_typed(part) for part in module.modules()))

@@ -32,6 +32,7 @@ from freshet.gnn.pyg.kinds.reading import read
 from freshet.gnn.pyg.kinds.running import Run, initialised
 from freshet.gnn.pyg.kinds.tracing import graph_of, with_all_attributes
 from freshet.gnn.pyg.kinds.widths import Widths, kinds_there, widths_of
+from freshet.gnn.pyg.optional_weights import warn_of_weights
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.running import own_classes
 from freshet.gnn.pyg.statistics import gather
@@ -116,6 +117,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     run = Run(call, kinds, asked, learned, frozenset(ops.ids), heads, frozen)
     graphs = Graphs(run, widths, there)
     made_as = compared(module, model, graphs, checks)
+    warn_of_weights(module, graphs)
     if more.metadata is None and call.by_relation:
         _refuse_others(module, graphs)
     return made_as

@@ -59,3 +59,40 @@ def test_it_is_said_where_that_makes_a_difference(make: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize("make", [lambda: pyg.GCN(4, 4, 2, 3), lambda: pyg.GraphConv(4, 3), lambda: pyg.SAGEConv(4, 3)])
 def test_others_say_nothing(make: Any, tmp_path: Path) -> None:
     assert said(make(), tmp_path / "M") == []
+
+
+class NormedByRelation(nn.Module):
+    """Doubles the edges of a relation that come with weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GraphConv((4, 3), 2)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any = None) -> Any:
+        weights = None if edge_weight_dict is None else 2 * edge_weight_dict["a", "to", "b"]
+        return self.conv((x_dict["a"], x_dict["b"]), edge_index_dict["a", "to", "b"], weights)
+
+
+class NormedByType(NormedAtNone):
+    """The same of edges of a type."""
+
+    num_relations = 2
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any, edge_weight: Any = None) -> Any:  # type: ignore[override]
+        edge_weight = None if edge_weight is None else edge_weight[edge_type == 1]
+        return super().forward(x, edge_index[:, edge_type == 1], edge_weight)
+
+
+class AsTheyAre(NormedByRelation):
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any = None) -> Any:
+        weights = None if edge_weight_dict is None else edge_weight_dict["a", "to", "b"]
+        return self.conv((x_dict["a"], x_dict["b"]), edge_index_dict["a", "to", "b"], weights)
+
+
+@pytest.mark.parametrize(("make", "warns"), [(NormedByRelation, True), (NormedByType, True), (AsTheyAre, False)])
+def test_it_is_said_with_kinds_and_types(make: Any, warns: bool, tmp_path: Path) -> None:
+    metadata = None if make is NormedByType else (["a", "b"], [("a", "to", "b")])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        export_model(make(), tmp_path / "M", metadata=metadata)
+    assert ["other rows without edge_weight" in str(one.message) for one in found] == [True] * warns
