@@ -109,13 +109,16 @@ class FunctionOfEdges(EncodedConv):
         function: Module,
         sizes: tuple[str, str] = VERTICES,
         columns: Mapping[str, EndColumns] = MappingProxyType({}),
+        *,
+        turned: bool = False,
     ) -> None:
         """Take the function of rows0, rows1 and so on, and of what EncodedConv gives others.
 
         `columns`: those that each of its parameters of rows gets of x; all columns without. A function of the rows of
-        several layers is given them by name.
+        several layers is given them by name. `turned`: whether it is given edges the other way round.
         """
         super().__init__(Module(), {}, {}, {}, sizes=sizes)
+        self._turned = turned
         self.function, self._columns = function, dict(columns) or {"rows0": EndColumns(0)}
 
     @property
@@ -140,4 +143,5 @@ class FunctionOfEdges(EncodedConv):
         if x is not None:
             rows = {name: one.of(x) for name, one in self._columns.items()}
         x = rows["rows0"] if x is None else x
+        edge_index = edge_index.flip(0) if self._turned else edge_index
         return self.function(**rows, **self.given(x, edge_index, edge_weight, edge_attr))

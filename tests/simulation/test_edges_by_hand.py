@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from freshet.gnn.kinds.model import build_kinds_model  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
-from tests.support.graphs.kinds_by_hand import METADATA, WIDTHS, ByHand, attention, each_relation  # noqa: E402
+from tests.support.graphs.kinds_by_hand import METADATA, WIDTHS, ByHand, attention, each_relation, gates  # noqa: E402
 from tests.support.simulation.module_cases import hold  # noqa: E402
 
 
@@ -65,3 +65,26 @@ def test_rows_along_relations(function: Any, tmp_path: Path) -> None:
 
     of_kind = build_kinds_model(**model.declaration() | {"out": [kind]}, weights=model.weights)
     hold(of_kind, run, (1, 2))
+
+
+class Gated(nn.Module):
+    """Two convs, and gates that come together at the sources of edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there, self.back = pyg.GraphConv(4, 3), pyg.GraphConv(4, 3)
+
+    def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
+        return gates(self, x, edge_index, edge_weight)
+
+
+def test_rows_that_come_together_at_sources(tmp_path: Path) -> None:
+    module = of.randomised(Gated())
+    model: Any = export_model(module, tmp_path)
+    module.double()
+
+    def run(given: Any) -> Any:
+        (x,), edges, weights = given.x.values(), *(next(iter(one.values())) for one in (given.edges, given.weights))
+        return module(x, edges, weights)
+
+    hold(model, run, (1, 2))

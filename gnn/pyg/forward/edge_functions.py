@@ -49,6 +49,8 @@ def _by_name(name: str) -> Callable[..., Any]:
 
 
 _OPERATIONS = {name: _by_name(name) for name in _NAMES}
+OPERATIONS = frozenset(_OPERATIONS.values())
+"""Calls of functions of edges in a traced graph."""
 FRESH = frozenset(_OPERATIONS[name] for name in _OF_ONE)
 """Operations that make new memory."""
 

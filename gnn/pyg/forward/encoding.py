@@ -13,6 +13,7 @@ from freshet.gnn.pyg.encoded_conv import VERTICES, FunctionOfEdges
 from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
+from freshet.gnn.pyg.forward.edge_functions import OPERATIONS
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.recorded import RecordingReader, is_of_rows
@@ -90,7 +91,12 @@ class EncodingReader(RecordingReader):
         One of rows of several layers has rows of edges among what it reads, which no rows of vertices are.
         """
         names = {name for one in read for name in self._read_rows(one)}
-        return len(names) == 1 or self._are_along(read)
+        return (len(names) == 1 and not self._goes_both_ways(read)) or self._are_along(read)
+
+    def _goes_both_ways(self, read: Sequence[Any]) -> bool:
+        """Return whether functions of rows and edges among these bring rows together at sources, and at targets."""
+        made = [self._brought_to(one) for one in read if one in self._mixed and not self._is_along(one)]
+        return any(one == {0} for one in made) and any(one != {0} for one in made)
 
     def _are_along(self, read: Sequence[Any]) -> bool:
         """Return whether functions of rows and edges among these have a row for each edge."""
@@ -119,8 +125,32 @@ class EncodingReader(RecordingReader):
             seen.add(one)
         return found
 
+    def _brought_to(self, node: Any) -> set[int]:
+        """Return the ends at which a function of rows and edges brings rows of edges together: 0 for sources."""
+        found, seen, waiting = set[int](), set[Any](), [(node, False)]
+        while waiting:
+            one, as_index = waiting.pop()
+            if (one, as_index) in seen or one in self._rows or one in self._constants:
+                continue
+            seen.add((one, as_index))
+            end = self._samples.index_of(one) if as_index else None
+            if end is not None:
+                found.add(end)
+                continue
+            label = label_of(one).split(" ")[0].strip("_")
+            is_brought = label in BROUGHT_TOGETHER or one.target in OPERATIONS
+            gathers = label in TAKEN_BY_INDEX
+            waiting += [(other, is_brought or (as_index and not gathers)) for other in one.all_input_nodes]
+        return found
+
     def _function_of_edges(self, node: Any) -> str:
-        """Note a function of rows and edges; returns the name of its rows."""
+        """Note a function of rows and edges; returns the name of its rows.
+
+        Raises: ExportError for one that reads other inputs, or along the edges the other way round.
+        """
+        if self._brought_to(node) == {0}:
+            msg = f"{self._place(node)} brings edges together by their sources"
+            raise ExportError(msg).of(OUT_EDGES)
         reads, names = dict[str, int](), sorted(self._read_rows(node))
 
         def given(one: Any) -> str | None:

@@ -105,6 +105,13 @@ class Samples:
         """Return whether a node is the unchanged edges of a relation."""
         return self.relation_of("edges", node) is not None
 
+    def index_of(self, node: Any) -> int | None:
+        """Return which ends of all edges of the one relation a node is, 0 for sources; None for anything else."""
+        value, edges = self._values.get(node), self._every["edges"][:1]
+        if not isinstance(value, torch.Tensor) or not edges:
+            return None
+        return next((end for end in (0, 1) if torch.equal(value, edges[0][end])), None)
+
     def is_turned(self, node: Any) -> bool:
         """Return whether a node is all edges of the one relation, the other way round."""
         value, edges = self._values.get(node), self._every["edges"][0]

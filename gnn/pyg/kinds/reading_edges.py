@@ -36,6 +36,9 @@ class EdgesReader(LookingReader):
 
     def _settle(self, node: Any) -> None:
         mixed = node in self._mixed
+        if mixed and not self._read_relations(node):  # what it read of edges are rows by now
+            self._mixed.discard(node)
+            self._waiting[node] = None
         super()._settle(node)
         if mixed:
             self._of_convs.add(node)
@@ -51,34 +54,41 @@ class EdgesReader(LookingReader):
         return not any(label_of(one) in _SIZED for one in made)
 
     def _is_one_function(self, read: Sequence[Any]) -> bool:
-        relations = {relation for one in read for relation in self._read_relations(one)}
+        relations = self._read_relations(*read)
         kinds = [self._ops.kind[name] for name in {name for one in read for name in self._read_rows(one)}]
         if len(relations) != 1 or not kinds or not set(kinds) <= set(self._kinds.ends(relations.pop())):
             return False
-        return len(set(kinds)) == len(kinds) or self._are_along(read)
+        one_of_each = len(set(kinds)) == len(kinds) and not (self._both_ways and self._goes_both_ways(read))
+        return one_of_each or self._are_along(read)
 
-    def _read_relations(self, node: Any) -> set[int]:
-        """Return the relations whose edges, or what these have, something is made of, behind rows."""
-        found, seen, waiting = set[int](), set[Any](), [node]
+    def _read_relations(self, *nodes: Any) -> set[int]:
+        """Return the relations whose edges, or what these have, something is made of, behind rows.
+
+        What edges have that are read both ways is of those edges that are read.
+        """
+        of_edges, of_values, seen, waiting = set[int](), set[int](), set[Any](), list(nodes)
         while waiting:
             one = waiting.pop()
             if one in seen or one in self._rows or one in self._constants:
                 continue
             seen.add(one)
             end = self._samples.end_of(one)
-            of = [] if end is None else [end[0]]
-            of += [
-                j
-                for what in ("edges", "weights", "attributes")
-                if (j := self._samples.relation_of(what, one)) is not None
-            ]
-            found.update(of)
-            waiting += [] if of or self._samples.size_of(one) else one.all_input_nodes
-        return found
+            edges = self._samples.relation_of("edges", one) if end is None else end[0]
+            values = [self._samples.relation_of(what, one) for what in ("weights", "attributes")]
+            of_edges.update(one for one in (edges,) if one is not None)
+            of_values.update(one for one in values if one is not None)
+            if edges is None and not any(value is not None for value in values) and not self._samples.size_of(one):
+                waiting += one.all_input_nodes
+        return of_edges if self._both_ways and of_edges else of_edges | of_values
 
     def _function_of_edges(self, node: Any) -> str:
         """Note a function along the edges of a relation; returns the name of its rows, which are those of targets."""
         reads, relation = dict[str, int](), self._read_relations(node).pop()
+        along, ends_at = relation, self._brought_to(node)
+        if self._both_ways and len(ends_at) == 1:
+            relation = (
+                1 - ends_at.pop()
+            )  # the first relation ends at the second row of its edges, its mirror at the first
         source, target = kinds = self._kinds.ends(relation)
         ends, columns, two_kinds = list[str](), dict[str, EndColumns](), source != target
         for end, kind in enumerate(kinds if two_kinds else (source,)):
@@ -91,11 +101,11 @@ class EdgesReader(LookingReader):
             return _parameter(self._rows[one]) if one in self._rows else self._given_of_edges(node, one, reads)
 
         function = self._again(node, given)
-        if function is None:
+        if function is None or reads.get("edge_index", along) != along:
             raise ExportError(self._reads_other(node))
         sizes = self._sizes_of(node, relation)
         step = Encoding({}, {}, {}, set(reads)).step(self._name(node), None, pair=two_kinds, two_kinds=two_kinds)
-        step = step._replace(op=FunctionOfEdges(function, sizes, columns))
+        step = step._replace(op=FunctionOfEdges(function, sizes, columns, turned=relation != along))
         return self._on_relation(node, OnRelation(relation, ends[0], ends[-1], step), [], {})
 
     def _beside(self, node: Any, names: Sequence[str]) -> str:

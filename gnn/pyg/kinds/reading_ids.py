@@ -43,7 +43,7 @@ class LookingReader(EncodingReader):
 
         `ids`: those of kinds whose features may be such.
         """
-        self._typed = given.types is not None
+        self._typed, self._both_ways = given.types is not None, asked.both_ways
         mirrors = kinds.mirrors if asked.both_ways else ()
         kind_of = ops.kind.__getitem__ if len(kinds.names) > 1 else None
         samples = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.utils import scatter, softmax
@@ -58,3 +59,11 @@ def attention(s: Any, x: Any, e: Any) -> Any:
     (src, dst), of_a, of_b = e[TO], s.a(x["a"]).tanh(), s.b(x["b"])
     scores = softmax((s.key(of_a)[src] * of_b[dst]).sum(-1), dst, num_nodes=of_b.size(0))
     return s.out(brought(s.value(of_a)[src] * scores.view(-1, 1), e[TO], of_b))
+
+
+def gates(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+    """Return rows that differences from what a vertex sends to gate, without kinds."""
+    made = s.there(x, edge_index).tanh()
+    differences = (made[edge_index[0]] - made[edge_index[1]]).abs() ** 2.0
+    gate = torch.tanh(scatter(differences.squeeze(-1), edge_index[0], 0, dim_size=x.size(0), reduce="mean"))
+    return (1 - gate) * made + gate * s.back(x, edge_index, edge_weight)

@@ -15,9 +15,11 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
+from torch_geometric.utils import degree, scatter, softmax  # noqa: E402
 
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from tests.support.graphs.kinds_by_hand import gates  # noqa: E402
 
 IN, OUT = 4, 3
 Function = Callable[[Any, Any, Any, Any], Any]
@@ -56,6 +58,39 @@ TAKEN: dict[str, Function] = {
 @pytest.mark.parametrize("what", TAKEN)
 def test_turned_edges(what: str, tmp_path: Path) -> None:
     model = export_model(BothWays(TAKEN[what]), tmp_path / "M")
+    assert isinstance(model, KindsModel)
+    assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+
+
+def brought(rows: Any, to: Any, x: Any, reduce: str = "sum") -> Any:
+    return scatter(rows, to, dim=0, dim_size=x.size(0), reduce=reduce)
+
+
+def attention(s: Any, x: Any, e: Any, w: Any) -> Any:
+    scores = softmax((s.key(x)[e[0]] * s.query(x)[e[1]]).sum(-1), e[0], num_nodes=x.size(0))
+    return brought(x[e[1]] * scores.view(-1, 1), e[0], x)
+
+
+def turned_before(s: Any, x: Any, e: Any, w: Any) -> Any:
+    e = e.flip(0)
+    return brought(x[e[0]] * w.view(-1, 1), e[1], x)
+
+
+BY_HAND: dict[str, Function] = {
+    "sums at sources": lambda s, x, e, w: s.there(x, e) + s.key(brought(x[e[1]], e[0], x)),
+    "gates": gates,
+    "attention": attention,
+    "both ways": lambda s, x, e, w: brought(x[e[1]], e[0], x, "max") + brought(x[e[0]], e[1], x, "mean"),
+    "out-degrees beside rows": lambda s, x, e, w: torch.cat([x, degree(e[0], x.size(0)).view(-1, 1)], -1).tanh(),
+    "its own row": lambda s, x, e, w: brought(x[e[0]] * w.view(-1, 1), e[0], x),
+    "turned before": turned_before,
+}
+
+
+@pytest.mark.parametrize("what", BY_HAND)
+def test_rows_that_come_together_at_sources(what: str, tmp_path: Path) -> None:
+    parts = {"key": nn.Linear(IN, OUT), "query": nn.Linear(IN, OUT)}
+    model = export_model(BothWays(BY_HAND[what], **parts), tmp_path / "M", features=IN)
     assert isinstance(model, KindsModel)
     assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
 

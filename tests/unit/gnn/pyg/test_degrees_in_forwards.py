@@ -121,10 +121,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "counts or normalises over edges by hand",
     ),
     "rows of edges": (lambda: Forward(lambda s, x, e: x[e[0]]), "returns a tensor of 2 dimensions, expected the rows"),
-    "a sum by sources": (
-        lambda: Forward(lambda s, x, e: utils.scatter(x[e[1]], e[0], dim=0, dim_size=x.size(0))),
-        "a function of rows and edges is not supported: .* brings edges together by the sources of edges",
-    ),
     "a mean of all vertices": (
         lambda: Forward(lambda s, x, e: x - (x * utils.degree(e[1], x.size(0)).view(-1, 1)).mean(0)),
         "mean reads more than one vertex or edge at once|reads something other",
