@@ -16,6 +16,8 @@ def reads_as_it_runs(full_name: str, module: Any) -> bool:
     name = full_name.removeprefix("torch_geometric.nn.")
     if name in _WITHOUT_LAYER:
         return True
+    if name == "ResGatedGraphConv" and type(module.act) is not nn.Sigmoid:
+        return True
     if name in _SUMS:
         return type(module.aggr_module) is not aggr.SumAggregation
     if name == "GMMConv" and module.separate_gaussians:
@@ -25,6 +27,8 @@ def reads_as_it_runs(full_name: str, module: Any) -> bool:
     if name in _WITH_LOOPS and module.add_self_loops and module.edge_dim is not None:
         return isinstance(module.fill_value, str) and module.fill_value != "mean"
     part: Any = getattr(module, "aggr_module", None)
+    if name == "PNAConv" and type(part) is aggr.DegreeScalerAggregation:
+        return is_opened(part)
     has_softmax = name == "GENConv" and type(part) is aggr.SoftmaxAggregation and part.channels == 1
     of_messages = name_of(part) in {*OF_MESSAGES} - {*AGGREGATORS}
     return name in _AGGREGATING and not has_softmax and (of_messages or is_opened(part))
@@ -32,6 +36,8 @@ def reads_as_it_runs(full_name: str, module: Any) -> bool:
 
 def is_opened(aggregation: Any) -> bool:
     """Return whether an aggregation is read as it runs: a softmax, a power mean, and several of which some are."""
+    if type(aggregation) is aggr.DegreeScalerAggregation:
+        return is_opened(aggregation.aggr)
     if type(aggregation) is aggr.MultiAggregation:
         names = list(map(name_of, aggregation.aggrs))
         known = set(names) <= {*_OPENED, *OF_MESSAGES} and all(names.count(one) < 2 for one in FUSED_ONCE)

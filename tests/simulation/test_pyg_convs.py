@@ -34,6 +34,7 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "softmax beside others": (lambda: pyg.SAGEConv(IN, 3, aggr=["std", "softmax"], aggr_kwargs=KEPT), ""),
     "mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["max", "var"], aggr_kwargs=MIXED), ""),
     "added": (lambda: pyg.SAGEConv(IN, 3, aggr=["min", "mean"], aggr_kwargs={"mode": "sum"}), ""),
+    "gates by tanh": (lambda: pyg.ResGatedGraphConv(IN, 3, edge_dim=EDGE_WIDTH, act=torch.nn.Tanh()), "attr"),
     "gaussians": (lambda: pyg.GMMConv(IN, 3, EDGE_WIDTH, 2, separate_gaussians=True), "attr"),
     "learned weights by degrees": (lambda: pyg.PDNConv(IN, 3, EDGE_WIDTH, 4), "attr"),
     "the same without loops": (lambda: pyg.PDNConv(IN, 3, EDGE_WIDTH, 4, add_self_loops=False), "attr"),
@@ -65,6 +66,8 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "quantiles beside others": (
         lambda: pyg.GENConv(IN, 4, edge_dim=EDGE_WIDTH, aggr=["mul", "median", "std", "softmax"]), "attr"),
     "medians and products mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["median", "mul"], aggr_kwargs=MIXED), ""),
+    "scaled medians": (
+        lambda: pyg.PNAConv(IN, 6, ["median", "mean"], ["identity", "attenuation"], torch.tensor([0, 3, 4, 2])), ""),
     "medians with self-loops": (lambda: pyg.GCNConv(IN, 3, aggr="median"), "weight"),
     "products with self-loops": (lambda: pyg.SimpleConv("mul", combine_root="self_loop"), ""),
     "quantiles with self-loops": (

@@ -302,6 +302,8 @@ _NOTED: dict[str, Note] = {
 def _recorded(recorder: Recorder, step: Step, aggregation: Any) -> Module:
     """Return an aggregation whose result is noted, of one that is read as it runs those that it is made of."""
     if is_opened(aggregation):
+        if isinstance(aggregation, aggr.DegreeScalerAggregation):
+            aggregation.aggr = _recorded(recorder, step, aggregation.aggr)
         if isinstance(aggregation, aggr.MultiAggregation):
             aggregation.fused_aggr = None
             aggregation.aggrs = ModuleList(_recorded(recorder, step, one) for one in aggregation.aggrs)
