@@ -121,6 +121,8 @@ class WhatIfEngine:
 
     def _follow(self) -> None:
         """Bring the graph on, and compute rows that are not known, while nobody asks."""
+        with self._lock:
+            self._what.warm_up()
         began = shown = time.monotonic()
         is_whole = False
         while not self._closed.is_set():

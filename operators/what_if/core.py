@@ -103,6 +103,11 @@ class WhatIf:
             self._taken(self._core.partition(back))
             self._core.forget_attr_width(width)
 
+    def warm_up(self) -> None:
+        """Have kernels be compiled before the first question waits for them."""
+        self._graph = self._core.inspection()
+        self._asked(0, Ids.of(self._live.settings.id_kind, []), [np.empty(0, np.int64)] * len(self._plan.layers))
+
     def _changed_by(self, touched: Touched, most: int) -> list[np.ndarray]:
         count = 0
 

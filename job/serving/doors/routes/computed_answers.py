@@ -19,6 +19,7 @@ from freshet.job.serving.tables.one_generation import of_generation
 from freshet.job.serving.tables.requests import REQUESTS
 from freshet.job.serving.tables.requests import Request as Computed
 
+_BEFORE = ("nearest", "score")  # those that are there without /v1, too
 _OF_IDS = ("unknown",)  # lists of ids in answers that are computed
 # Of /openapi.json: the answer, and the kinds of errors beside those of any path.
 _ANSWERS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -38,7 +39,11 @@ def _add_one(routes: Routes, name: str, computed: Computed) -> None:
     answer, errors = _ANSWERS.get(name, (AsOf, ()))
     form, lookup, apart = computed.over_http(name), routes.lookup, routes.apart
 
-    @routes.post(f"/{path_of(name)}", form, name=name, answer=answer, errors=errors, about=computed.about)
+    before = name in _BEFORE
+
+    @routes.post(
+        f"/{path_of(name)}", form, name=name, before=before, answer=answer, errors=errors, about=computed.about
+    )
     async def answered(request: Request) -> Response:
         asked, size_sent = await sent(apart, form, request)
         every = of_generation(lookup, asked.generation)

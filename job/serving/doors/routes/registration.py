@@ -98,7 +98,7 @@ class Routes:
         before: bool = True,
     ) -> Callable[[Endpoint], Endpoint]:
         """Decorate what answers POST below /v1, with `form` as its body; `about`: in the place of a docstring."""
-        schema = form.model_json_schema()
+        schema = _inlined(form.model_json_schema())
         schema.pop("title")  # generated clients name it by the operation: GetEmbeddingsBody
         more = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
         return self._add("POST", path, name, more, self._responses(path, answer, errors), before, about)
@@ -112,7 +112,8 @@ class Routes:
         kinds += [FORBIDDEN] if access is Access.ADMIN else []
         found: dict[int | str, dict[str, Any]] = {}
         for status in sorted({STATUS[kind] for kind in kinds} | {FORM_STATUS}):
-            of_status = [kind for kind in kinds if STATUS[kind] == status] or [BAD_REQUEST]
+            of_status = [kind for kind in kinds if STATUS[kind] == status]
+            of_status += [BAD_REQUEST] if status == FORM_STATUS else []
             found[status] = {"model": Error, "description": f"Refused: {', '.join(of_status)}"}
         if STATUS[UNAUTHORIZED] in found:
             found[STATUS[UNAUTHORIZED]]["headers"] = _CHALLENGE
@@ -160,3 +161,20 @@ class Routes:
 
     def _route(self, method: str, path: str, endpoint: Endpoint, **described: Any) -> None:
         self.app.add_api_route(path, endpoint, methods=[method], response_model=None, **described)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a body with the objects that it refers to in the place of the references."""
+    defined = schema.pop("$defs", {})
+
+    def put(value: Any) -> Any:
+        if isinstance(value, list):
+            return [put(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return put(defined[value["$ref"].rpartition("/")[2]])
+        return {name: put(one) for name, one in value.items()}
+
+    found: dict[str, Any] = put(schema)
+    return found
