@@ -88,6 +88,10 @@ _HINTS: dict[str, str] = {
     "each of its rows, or its rows as features",
 }
 
+LAPLACIAN = (
+    "scales by the numbers of out-edges at both ends of an edge, and a target's are not among what it reads. Nearest: "
+    "ChebConv, which is taken, or gcn_norm with add_self_loops=False, which counts in-edges: L x is x less their sum"
+)
 _OF_EDGES = {
     "add_self_loops add_remaining_self_loops segregate_self_loops get_self_loop_attr": (
         "changes the edges of the graph. Nearest: leave it out, and have the conv add self-loops itself (GCNConv,"
@@ -113,7 +117,8 @@ _OF_EDGES = {
     "coalesce sort_edge_index": (
         "orders or joins edges, which Freshet does itself: each is there once. Leave it out of forward"
     ),
-    "get_laplacian degree softmax scatter segment spmm normalize_edge_index get_ppr": (
+    "get_laplacian": LAPLACIAN,
+    "degree softmax scatter segment spmm normalize_edge_index get_ppr": (
         "counts or normalises over edges by hand. Nearest: a conv that does (GCNConv(normalize=True), "
         "GraphConv(aggr='mean'); PNAConv reads degrees by its scalers)"
     ),

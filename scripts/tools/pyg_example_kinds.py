@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -102,4 +103,5 @@ def _arguments(x: dict[str, Any], edges: dict[Any, Any]) -> dict[str, Any]:
     types = [torch.full((one.shape[1],), number) for number, one in enumerate(edges.values())]
     typed = {"x": next(iter(x.values())), "edge_index": torch.cat([*edges.values()], 1), "edge_type": torch.cat(types)}
     sets = {f"{relation}_edge_index": of for (_, relation, _), of in edges.items()}
-    return {"x_dict": x, "edge_index_dict": edges, **typed, **sets}
+    graph = SimpleNamespace(x=typed["x"], edge_index=typed["edge_index"], num_nodes=len(typed["x"]))
+    return {"x_dict": x, "edge_index_dict": edges, "graph": graph, **typed, **sets}

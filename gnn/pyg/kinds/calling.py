@@ -19,6 +19,7 @@ from freshet.gnn.pyg.forward.parameters import (
     outside_aggregations,
     rows_by_name,
     takes_data,
+    ways_of_data,
 )
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
@@ -72,6 +73,8 @@ class ModuleCall(NamedTuple):
         if self.traced is not None:
             return self.traced(module, *(one[0] for one in given[:4]))
         function = module if self.method == "forward" else getattr(module, self.method)
+        if self.data and self.plain:
+            return ways_of_data()[0].call(function, *(one[0] for one in given[:4]))
         if self.data:
             return function(_data_of(kinds, given))
         if self.edge_sets:

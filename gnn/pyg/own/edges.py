@@ -13,6 +13,7 @@ from freshet.gnn.declarations import PRelu, Quantile
 from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference
+from freshet.gnn.pyg.refusals import LAPLACIAN
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import LayerNorm
@@ -192,6 +193,14 @@ EDGE_NOTES: dict[str, Note] = {
     "index_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,
 }
+
+
+def get_laplacian(rec: Recorder, call: Operation) -> NotedValue:
+    """Refuse PyG's Laplacian.
+
+    Raises: ExportError
+    """
+    call.refuse(f"get_laplacian {LAPLACIAN}")
 
 
 _NAMES = ("edge_index", "edge_attr", "fill_value", "num_nodes")

@@ -25,7 +25,15 @@ from freshet.gnn.pyg.forward.aggregators import kinds_of
 from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
-from freshet.gnn.pyg.own.edges import add_self_loops, aggregated, gcn_norm, remove_self_loops, scatter, softmax
+from freshet.gnn.pyg.own.edges import (
+    add_self_loops,
+    aggregated,
+    gcn_norm,
+    get_laplacian,
+    remove_self_loops,
+    scatter,
+    softmax,
+)
 from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
@@ -295,6 +303,7 @@ _NOTED: dict[str, Note] = {
     "gcn_norm": gcn_norm,
     **dict.fromkeys(("add_self_loops", "add_remaining_self_loops"), add_self_loops),
     "remove_self_loops": remove_self_loops,
+    "get_laplacian": get_laplacian,
 }
 """PyG's functions of edges that are noted as one operation."""
 

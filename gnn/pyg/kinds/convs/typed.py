@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch.nn import Module
+from torch_geometric.utils import degree
 
 from freshet.gnn.declarations import GATConv, SAGEConv, TransformerConv
+from freshet.gnn.pyg.encoded_conv import FunctionOfEdges
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
-from freshet.gnn.pyg.steps import Converted, Step, Weights, array_of, check_conv, class_name, tensors
+from freshet.gnn.pyg.steps import ConvCall, Converted, Step, Weights, array_of, check_conv, class_name, tensors
 
 _OF_EMBEDDING = "an nn.Embedding whose weight it reads, as RGCNConv(emb.embedding_dim, ...)(emb.weight, ...)"
 MOST_ATTENDED = 256
@@ -76,8 +80,18 @@ def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, k
         convs = typed_convs(step, many)
     made = [ops.conv(place, OnRelation(number, rows, target, one)) for number, one in enumerate(convs)] + added
     if is_across(step.op):
-        return ops.attended(f"{step.name}.softmax", made)
-    return made[0] if len(made) == 1 else ops.join(f"{step.name}.sum", "sum", made)
+        attended = ops.attended(f"{step.name}.softmax", made)
+    else:
+        attended = made[0] if len(made) == 1 else ops.join(f"{step.name}.sum", "sum", made)
+    mod = getattr(step.op, "mod", None)
+    if rows is None or mod is None:
+        return attended
+    more = [OnRelation(number, rows, rows, one) for number, one in enumerate(beside_attention(step, many))]
+    beside = [ops.conv(place, one) for one in more]
+    if mod == "additive":
+        return ops.join(f"{step.name}.additive", "sum", [attended, *beside])
+    count = beside[0] if many == 1 else ops.join(f"{step.name}.count", "sum", beside)
+    return ops.function(f"{step.name}.{mod}", ScaledByDegree(step.op), [attended, count])
 
 
 class LearnedConvs(NamedTuple):
@@ -179,15 +193,65 @@ def _attention(step: Step) -> list[Step]:
         msg = f"{step.name}: RGATConv with {conv.num_relations} types of edges: past {MOST_ATTENDED} it is not "
         raise ExportError(msg + "supported yet. Nearest: RGCNConv, which may have any number")
     aggr_of(step, ("sum",))
-    if conv.mod is not None:
-        refuse(f"{step.name}: RGATConv with mod={conv.mod!r} is not supported yet; expected None")
+    if conv.mod == "f-additive":
+        msg = f"{step.name}: RGATConv with mod='f-additive' adds 1 to weights above 0, and which are too small for a "
+        raise ExportError(msg + "float depends on its precision. Nearest: mod='additive'")
     bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
-    bias = None if conv.bias is None else array_of(step, conv.bias)
+    bias = None if conv.bias is None or conv.mod in _SCALED else array_of(step, conv.bias)
     of_type = _sum_scores if conv.attention_mode == "additive-self-attention" else _product_scores
     made = []
     for number, matrix in enumerate(_matrices(step, *bases)):
         layer, weights = of_type(step, matrix, bias if number == 0 else None)
         made.append(Step(f"{step.name}.{number}", layer, weights=weights))
+    return made
+
+
+_SCALED = ("scaled", "f-scaled")
+
+
+class _Count(Module):
+    """The number of in-edges, (vertices, 1)."""
+
+    def forward(self, end_1: Any, vertices: int, **others: Any) -> Any:
+        return degree(end_1, vertices).view(-1, 1)
+
+
+class ScaledByDegree(Module):
+    """What an RGATConv makes of weighed rows where the number of in-edges scales them, and its bias behind."""
+
+    def __init__(self, conv: Any) -> None:
+        """Take the conv."""
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, rows0: Any, rows1: Any) -> Any:
+        """Return weighed rows, given those without bias, and the numbers of in-edges, (vertices, 1)."""
+        conv, factor = self.conv, rows1
+        if conv.mod == "scaled":
+            factor = torch.matmul(conv.activation(torch.matmul(rows1, conv.l1) + conv.b1), conv.l2) + conv.b2
+            factor = torch.cat([factor] * (rows0.size(1) // conv.out_channels), -1)
+        out = rows0 * factor
+        return out if conv.bias is None else out + conv.bias
+
+
+def beside_attention(step: Step, relations: int) -> list[Step]:
+    """Return a conv for each type that an RGATConv with `mod` has beside attention: sums of rows, or counts."""
+    conv: Any = step.op
+    if conv.mod in _SCALED:
+        call = ConvCall("x", "edge_index")
+        counts = (FunctionOfEdges(_Count()) for _ in range(relations))
+        return [Step(f"{step.name}.count.{j}", one, given=call) for j, one in enumerate(counts)]
+    bases = (None, conv.weight) if conv.num_bases is None else (conv.att, conv.basis)
+    factor, made = array_of(step, conv.w).reshape(1, 1, -1, 1).astype(np.float64), []
+    many = 1 if conv.attention_mode == "additive-self-attention" else conv.dim
+    for number, matrix in enumerate(_matrices(step, *bases)):
+        by_head = matrix.reshape(conv.heads, 1, conv.out_channels, -1) * factor
+        by_head = by_head.repeat(many, axis=1) if conv.concat else by_head.mean(axis=0)
+        weight = by_head.reshape(-1, matrix.shape[1]).astype(np.float32)
+        layer = SAGEConv(
+            in_channels=weight.shape[1], out_channels=weight.shape[0], aggr="sum", root_weight=False, bias=False
+        )
+        made.append(Step(f"{step.name}.w.{number}", layer, weights={"lin_l.weight": weight}))
     return made
 
 

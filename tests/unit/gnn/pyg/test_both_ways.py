@@ -76,6 +76,20 @@ def turned_before(s: Any, x: Any, e: Any, w: Any) -> Any:
     return brought(x[e[0]] * w.view(-1, 1), e[1], x)
 
 
+class OfData(BothWays):
+    """The same of one Data."""
+
+    def forward(self, data: Any) -> Any:  # type: ignore[override]
+        return self.function(self, data.x, data.edge_index, data.edge_weight)
+
+
+@pytest.mark.parametrize("what", ["flip", "weights"])
+def test_edges_of_a_data(what: str, tmp_path: Path) -> None:
+    model = export_model(OfData(TAKEN[what]), tmp_path / "M")
+    assert isinstance(model, KindsModel)
+    assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+
+
 BY_HAND: dict[str, Function] = {
     "sums at sources": lambda s, x, e, w: s.there(x, e) + s.key(brought(x[e[1]], e[0], x)),
     "gates": gates,

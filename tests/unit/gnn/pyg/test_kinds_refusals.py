@@ -200,7 +200,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: of.TypedAttributes(OnTypes(), pyg.RGCNConv(4, 4, 3)),
         r"first \(.*\): .*OnTypes reads types of edges, which is not supported. Nearest: RGCNConv, RGATConv",
     ),
-    "weights by degree": (lambda: pyg.RGATConv(4, 4, 3, mod="scaled"), "RGATConv with mod='scaled' is not supported"),
     "han": (
         lambda: of.Layers([pyg.HANConv(WIDTHS, 4, METADATA)]),
         r"^convs.0 \(.*HANConv weighs the 2 relations into .* stats_from=data, a HeteroData",
