@@ -75,4 +75,4 @@ REASONS: dict[str, tuple[Callable[[], Any], str]] = {
 def test_a_refusal_says_the_reason_that_stays(name: str, tmp_path: Path) -> None:
     make, message = REASONS[name]
     with pytest.raises(ExportError, match=message):
-        export_model(make(), tmp_path / "M")
+        export_model(make(), tmp_path / "M", features=4)
