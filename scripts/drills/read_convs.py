@@ -99,6 +99,13 @@ AGGREGATORS: tuple[Any, ...] = (
     ["mean", "std"],
 )
 OF_ALL_MESSAGES: tuple[Any, ...] = ("mul", "median", ["mul", "mean"], ["median", "std", "mul"])
+MASKS = (
+    "torch.where(edge_attr[:, :1] > 0, {0}, {1})",
+    "({0}) * (edge_attr[:, 1:2] <= 0.5)",
+    "({0}).masked_fill(~(edge_attr[:, :1] >= -0.25) | (edge_attr[:, 1:2] == 0), 0.5)",
+    "({0}) * edge_attr[:, :1].sign() + {1} * (edge_attr[:, 1:2] != 0).float()",
+)
+FILLS = (0.5, "mean", "add", "mul", "max", "min")
 LOOPS = (*[()] * 6, ("add_self_loops",), ("add_remaining_self_loops",), ("remove_self_loops",),
     ("remove_self_loops", "add_self_loops"))  # fmt: skip
 BY_DEGREES = """        row, col = edge_index
@@ -112,7 +119,7 @@ class Drawing:
     """The source of one conv."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = Random(f"conv {seed}")
+        self.seed, self.rng = seed, Random(f"conv {seed}")
         self.parts: list[str] = []
         self.reads: tuple[str, ...] = self.rng.choice([(), (), ("weight",), ("attr",)])
         self.aggr: Any = self.rng.choice(AGGREGATORS)
@@ -181,6 +188,8 @@ class Drawing:
         body = self.rows(leaves, rng.randint(0, MOST_DEPTH))
         if "attr" in self.reads and leaves[-1] not in body:
             body = f"({body}) * {leaves[-1]}"
+        if "attr" in self.reads and Random(f"masks {self.seed}").random() < 0.4:
+            body = Random(f"mask {self.seed}").choice(MASKS).format(body, given[0])
         if "weight" in self.reads:
             body = rng.choice(["edge_weight.view(-1, 1) * ({})", "({}) * edge_weight.unsqueeze(-1)"]).format(body)
         lines = [f"    def message(self, {', '.join(names)}):"]
@@ -202,7 +211,8 @@ class Drawing:
         """Return the lines that change edges, and what these carry."""
         name = f"edge_{self.reads[0]}" if self.reads else ""
         given, made = (f"edge_index, {name}", f"edge_index, {name}") if name else ("edge_index", "edge_index, _")
-        more = ", fill_value=0.5" if name else ""
+        fill = Random(f"fill {self.seed}").choice(FILLS) if self.reads[:1] == ("attr",) else 0.5
+        more = f", fill_value={fill!r}" if name else ""
         return [
             f"        {made} = {one}({given}" + (")" if "remove" in one else f"{more}, num_nodes=x.size(0))")
             for one in self.loops

@@ -35,7 +35,11 @@ def kinds_of(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool
             found = [_as_declared(step, one) for one in module.aggrs]
             return tuple(kind for kinds in found for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
     if name_of(module) not in allowed:
-        got = type(module).__name__ if conv.aggr is None or isinstance(module, aggr.MultiAggregation) else conv.aggr
+        got = (
+            type(module).__name__
+            if getattr(conv, "aggr", None) is None or isinstance(module, aggr.MultiAggregation)
+            else conv.aggr
+        )
         kind_name = class_name(conv).rsplit(".", 1)[1]
         if isinstance(module, aggr.MultiAggregation):
             _refuse_several(step, kind_name, module, allowed, several=several)

@@ -129,6 +129,9 @@ def _scatter_add(rec: Recorder, call: Operation) -> NotedValue:
 def _scatter_reduce(rec: Recorder, call: Operation) -> NotedValue:
     into, dim, index, rows, kind = call.args[:5]
     included = call.options.get("include_self", call.args[5] if len(call.args) > 5 else True)
+    are_ones = rec.find(into) is None and rec.sizes["vertices"] in into.shape and bool((into == 1).all())
+    if kind == "prod" and included and are_ones:
+        return aggregated(rec, call, rows, index, dim, "mul")
     _refuse_filled(rec, call, into)
     if included and kind != "sum":
         call.refuse(f"scatter_reduce by {kind!r} with include_self=True takes what it is scattered into along")

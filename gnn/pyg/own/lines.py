@@ -194,7 +194,8 @@ class _Lines:
         message = self._hoisted.of(self._degrees.of(value.of[0]))
         if "softmax" in ends_of(message):
             return self._attention(value, message)
-        kinds = list(dict.fromkeys([value.name, *(one.name for one in self._aggregates if one.of[0] is value.of[0])]))
+        others = [one for one in self._aggregates if one.of[0] is value.of[0] and one not in self._names]
+        kinds = list(dict.fromkeys([value.name, *(one.name for one in others)]))
         places, rows, width = self._sent([message], value)
         maker = ProgramMaker(places, width)
         maker.message(message)
@@ -205,11 +206,10 @@ class _Lines:
             return name
         whole = Value("aggregates", message.width * len(kinds), "vertices")
         self._names[whole] = name
-        for one in self._aggregates:
-            if one.of[0] is value.of[0]:
-                columns = kinds.index(one.name) * message.width + np.arange(message.width)
-                of = take([whole], np.zeros(message.width, np.int64), columns, "vertices", value.place)
-                self._names[one] = self._rows(of)
+        for one in others:
+            columns = kinds.index(one.name) * message.width + np.arange(message.width)
+            of = take([whole], np.zeros(message.width, np.int64), columns, "vertices", value.place)
+            self._names[one] = self._rows(of)
         return self._names[value]
 
     def _hop(self, value: Value, message: Value) -> str | None:

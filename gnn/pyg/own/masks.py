@@ -12,9 +12,9 @@ from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Rec
 from freshet.gnn.pyg.own.values import Over, Value, constant
 
 _COMPARES = (
-    "compares rows, which jump where float32 and float64 part, and a message of Freshet has no branches on them. "
-    "Compared may be attributes and weights of edges as they came. Nearest: what changes steadily, as torch.relu, "
-    "torch.maximum or torch.clamp"
+    "compares rows, or numbers that are computed, which jump where float32 and float64 part, and a message of Freshet "
+    "has no branches on them. Compared may be attributes and weights of edges as they came. Nearest: what changes "
+    "steadily, as torch.relu, torch.maximum or torch.clamp"
 )
 
 

@@ -268,6 +268,8 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     homes = [type(conv), *map(type, [] if aggregation is None else aggregation.modules())]
     if aggregation is not None:
         conv.aggr_module = _recorded(recorder, step, aggregation)
+    for parent, name, part in _further(conv, aggregation):
+        setattr(parent, name, _recorded(recorder, step, part))
     try:
         with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
             with _noting(recorder, homes), recorder, recorded:
@@ -318,6 +320,19 @@ def _recorded(recorder: Recorder, step: Step, aggregation: Any) -> Module:
             aggregation.aggrs = ModuleList(_recorded(recorder, step, one) for one in aggregation.aggrs)
         return aggregation
     return _Recorded(recorder, step, aggregation)
+
+
+def _further(conv: Module, aggregation: Any) -> list[tuple[Module, str, Module]]:
+    """Return lists of aggregators and quantiles that a conv calls by itself, as in `aggregate`, by parent and name."""
+    known = set() if aggregation is None else set(aggregation.modules())
+    kinds = (aggr.MultiAggregation, aggr.QuantileAggregation)
+    found = list[tuple[Module, str, Module]]()
+    for parent in conv.modules():
+        for name, part in parent.named_children():
+            if isinstance(part, kinds) and part not in known:
+                found.append((parent, name, part))
+                known |= set(part.modules())
+    return found
 
 
 class _Recorded(Module):
