@@ -11,7 +11,7 @@ import torch.fx
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
-from freshet.gnn.pyg.forward.places import place_of
+from freshet.gnn.pyg.forward.places import label_of, place_of
 from freshet.gnn.pyg.forward.samples import SampleArguments, Samples
 
 MOST_PICKED = 40
@@ -39,6 +39,7 @@ class TypedSamples(Samples):
         self._of_types = {given.types}
         self._every |= {what: [] for what in self._whole}
         if relations > MOST_PICKED:
+            self._of_types.clear()
             return
         counts = _counts(relations, len(self._types))
         order = torch.randperm(len(self._types), generator=torch.Generator().manual_seed(_SEED))
@@ -87,11 +88,18 @@ class TypedSamples(Samples):
     def take(self, node: Any, rows: Mapping[Any, str], constants: dict[Any, Any]) -> bool:
         """Note the value of a node that moves edges and what these have about, or picks some by their types."""
         taken = super().take(node, rows, constants)
-        value = self._values.get(node)
-        are_values = isinstance(value, torch.Tensor | tuple) and not isinstance(value, torch.Size)
-        if taken and are_values and node.all_input_nodes[0] in self._of_types:
+        if taken and node.all_input_nodes[0] in self._of_types and self._is_of_all_types(node):
             self._of_types.add(node)
         return taken
+
+    def _is_of_all_types(self, node: Any) -> bool:
+        """Return whether a node that reads a function of types is one, too: for all edges, or the places of some."""
+        value, source = self._values[node], self._values[node.all_input_nodes[0]]
+        if isinstance(value, torch.Size) or not isinstance(value, torch.Tensor | tuple):
+            return False
+        if isinstance(source, tuple) or label_of(node) in _OF_TYPES:
+            return True
+        return isinstance(value, torch.Tensor) and value.numel() == source.numel()  # not the type of one edge
 
     def _is_whole(self, what: str, node: Any) -> bool:
         value, whole = self._values.get(node), self._whole[what]

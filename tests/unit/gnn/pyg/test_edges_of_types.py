@@ -151,6 +151,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Picking(lambda s, x, e, t: sum(s.convs[int(k)](x, e[:, t == k]) for k in t.unique())),
         "branches on edges .* range.num_relations.",
     ),
+    "the type of the first edge": (
+        lambda: Picking(lambda s, x, e, t: s.convs[0](x, e[:, t == t[0]]) + s.convs[1](x, e[:, t == t[[0]]])),
+        "eq .* something other than rows",
+    ),
     "a mask as weights": (
         lambda: Picking(lambda s, x, e, t: s.convs[0](x, e, (t == 0).float()), lambda: pyg.GraphConv(4, 4)),
         "types of edges become numbers of a message. Nearest: a conv for each type",
@@ -181,6 +185,16 @@ def test_refusals(name: str, tmp_path: Path) -> None:
     make, message = REFUSED[name]
     with pytest.raises(ExportError, match=message):
         export_model(make(), tmp_path / "M")
+
+
+def test_many_types_are_not_picked(tmp_path: Path) -> None:
+    module = Picking(lambda s, x, e, t: s.all(x, e[:, t != 0], t[t != 0]))
+    module.num_relations, module.all = 41, pyg.RGCNConv(4, 4, 41)
+    with pytest.raises(ExportError, match=r"ne .* something other than rows|is to be called with x, edge_index"):
+        export_model(module, tmp_path / "M")
+    module.num_relations, module.all = 3, pyg.RGCNConv(4, 4, 3)
+    with pytest.raises(ExportError, match="is to be called with x, edge_index and edge_type as they came"):
+        export_model(module, tmp_path / "M")
 
 
 def test_how_many_types_there_are_is_asked_for(tmp_path: Path) -> None:
