@@ -103,21 +103,22 @@ class Partitioner:
         return self._t.set
 
     def partition(
-        self, events: Events, start: int = 0, stop: int | None = None, *, snapshot: bool = False
+        self, events: Events, start: int = 0, stop: int | None = None, *, snapshot: bool = False, tried: bool = False
     ) -> EpochChange:
         """Apply the events of one whole epoch; the result is good until the next call.
 
         They are those from `start` to `stop` of a block, by default all. Those of a snapshot come first, and may be
-        placed with all of them in view (placement/whole_graph.py).
+        placed with all of them in view (placement/whole_graph.py). `tried`: they are to be taken back, or take others
+        back; the clock stands still meanwhile, and no edge expires.
 
         Raises:
             ValueError: ids of another kind or features of another width than the job's (the Parser rejects them).
         """
         stop = len(events) if stop is None else stop
         ts = None if events.ts is None else events.ts[start:stop]
-        too_far = [] if snapshot else self._times.too_far_ahead(ts)
+        too_far = [] if snapshot or tried else self._times.too_far_ahead(ts)
         if not too_far:
-            return self._partition(events, start, stop, snapshot=snapshot)
+            return self._partition(events, start, stop, snapshot=snapshot, tried=tried)
         rows = np.delete(np.arange(stop - start), [event for event, _ in too_far])
         change = self._partition(events.slice(start, stop).take(rows), 0, len(rows))
         rejected = [(int(rows[event]), reason) for event, reason in change.rejected]
@@ -128,7 +129,9 @@ class Partitioner:
             self._block = EventColumns(events, self.config, self.features, self._types, self._times, self._salt)
         return self._block
 
-    def _partition(self, events: Events, start: int, stop: int, *, snapshot: bool = False) -> EpochChange:
+    def _partition(
+        self, events: Events, start: int, stop: int, *, snapshot: bool = False, tried: bool = False
+    ) -> EpochChange:
         block = self._columns_of(events)
         self._t.touch_small()
         self._make_room(stop - start, *block.begin(start, stop))
@@ -138,8 +141,9 @@ class Partitioner:
         logged = self._log.counts[: e.EFFECTS + 4].tolist()
         rejected = [self._refusal(events, start, *one) for one in self._log.rejected[: logged[e.REJECTED]].tolist()]
         event_ts = None if events.ts is None else largest_ts(events.ts[start:stop], rejected)
-        self._times.advance(event_ts)
-        if not snapshot:
+        if not tried:
+            self._times.advance(event_ts)
+        if not (snapshot or tried):
             self._expire(self._times.expire_before)
         self._types.end_epoch()
         if snapshot and self.parts > 1 and self.config.places_whole:

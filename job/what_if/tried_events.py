@@ -16,13 +16,14 @@ from freshet.operators.factory import parser_of
 from freshet.operators.live_graph import LiveState
 from freshet.operators.parser.config import ParserConfig
 from freshet.operators.parser.core import Origin, Parser
-from freshet.operators.parser.keys import OFFSET
-from freshet.partitioner.events import Events
+from freshet.operators.parser.keys import OFFSET, KeyRules
+from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, Events
 from freshet.partitioner.ids import STRING, Ids
 
 Record = dict[str, Any]
 IN, OUT = "in_edges", "out_edges"
 _FIELDS = ("weight", "type", "attr")  # behind the id of an edge that is a list
+_OPS = {"add_edge": OP_ADD_EDGE, "del_edge": OP_DEL_EDGE}
 _EDGES = {"del_in_edges": "del_edge", "del_out_edges": "del_edge", IN: "add_edge", OUT: "add_edge"}
 _ORIGIN = Origin(0, "what if")
 
@@ -34,6 +35,7 @@ class TriedEvents:
         self._core, self._kinds = live.core, plan.features.kinds
         config = live.settings.parsing
         self._by_offset = config.edge_key == OFFSET
+        self._key_rules = KeyRules(config.edge_key, live.settings.partitioning.edge_keys)
         plain = ParserConfig(
             id_bytes_max=config.id_bytes_max,
             cast_ids=config.cast_ids,
@@ -49,7 +51,7 @@ class TriedEvents:
 
         Raises: FormError for what the job would reject, naming the field.
         """
-        vertex = self._new_id(kind) if item.get("id") is None else self._stored(item["id"], f"{where}id")
+        vertex = self._new_id(item, kind) if item.get("id") is None else self._stored(item["id"], f"{where}id")
         places, records = list[str](), list[Record]()
         for place, record in self._records(item, vertex, kind, where):
             places.append(place)
@@ -63,7 +65,13 @@ class TriedEvents:
 
     def ids(self, values: list[Any], where: str) -> Ids:
         """Return ids as the graph has them."""
-        return Ids.of("string" if self.is_string else "int", [self._stored(one, where) for one in values])
+        stored = [self._stored(one, where) for one in values]
+        try:
+            return Ids.of("string" if self.is_string else "int", stored)
+        except OverflowError:
+            wrong = next(one for one in stored if not -(2**63) <= one < 2**63)
+            msg = f"{where}: expected an integer within int64, got {wrong}"
+            raise FormError(msg) from None
 
     def _records(self, item: Mapping[str, Any], vertex: Any, kind: str, where: str) -> Iterator[tuple[str, Record]]:
         for name in ("del_in_edges", "del_out_edges"):
@@ -86,8 +94,16 @@ class TriedEvents:
             if self._kinds is not None and self._kinds.are_named:
                 its_kind = fields.pop("kind", None)
                 record |= {f"{ends[0]}_kind": kind} | ({} if its_kind is None else {f"{ends[1]}_kind": its_kind})
+            elif "kind" in fields:
+                msg = f"{place}.kind: vertices of this job have no kinds; leave it out"
+                raise FormError(msg)
+            if (key := fields.pop("key", None)) is not None:
+                if error := self._key_rules.error(key, _OPS[_EDGES[name]]):
+                    msg = f"{place}: {error}"
+                    raise FormError(msg)
+                record[self._key_rules.field] = key
             if self._by_offset and _EDGES[name] == "add_edge":
-                fields["key"] = -1 - number - (len(item.get(IN) or ()) if name == OUT else 0)
+                record[self._key_rules.field] = -1 - number - (len(item.get(IN) or ()) if name == OUT else 0)
             yield f"{place}: ", record | fields
 
     def _stored(self, value: Any, place: str) -> Any:
@@ -95,10 +111,14 @@ class TriedEvents:
         if isinstance(found, bool) or not isinstance(found, str if self.is_string else int):
             msg = f"{place}: expected {'a string' if self.is_string else 'an integer'}, got {value!r}"
             raise FormError(msg)
+        if isinstance(found, str) and not found.isascii() and found.encode(errors="ignore").decode() != found:
+            msg = f"{place}: expected Unicode that UTF-8 can encode, got {found!a}"
+            raise FormError(msg)
         return found
 
-    def _new_id(self, kind: str) -> Any:
-        """Return an id that no vertex of the kind has."""
+    def _new_id(self, item: Mapping[str, Any], kind: str) -> Any:
+        """Return an id that no vertex of the kind has, and that the item does not name."""
+        named = _named_in(item)
         code = self._kinds.kind_codes[kind] if self._kinds is not None and kind else 0
         number = 0
         while True:
@@ -108,8 +128,15 @@ class TriedEvents:
                 Ids.of("string" if self.is_string else "int", [new]), np.array([code], np.uint8),
                 has_kinds=self._kinds is not None,
             )  # fmt: skip
-            if found[0] < 0:
+            if found[0] < 0 and str(new) not in named:
                 return new
+
+
+def _named_in(item: Mapping[str, Any]) -> set[str]:
+    """Return the ids of other vertices that an item names, as text: those of `also`, and of the ends of edges."""
+    edges = [one for name in _EDGES for one in item.get(name) or ()]
+    ends = [one.get("id") if isinstance(one, dict) else one[0] for one in edges if one and isinstance(one, list | dict)]
+    return {str(one) for one in [*ends, *(item.get("also") or ())]}
 
 
 def _fields_of(given: Any, place: str) -> Record:

@@ -91,7 +91,7 @@ class WhatIf:
             return self._asked(kind, ids, [np.empty(0, np.int64)] * len(self._plan.layers))
         back = undoing(events, ends_of(events, graph, self._core.features), graph, self._core.features, self._values_of)
         width = self._core.attr_width
-        change = self._core.partition(events)
+        change = self._core.partition(events, tried=True)
         try:
             if change.rejected:
                 raise RefusalError(change.rejected[0][1])
@@ -100,7 +100,7 @@ class WhatIf:
             return self._asked(kind, ids, self._changed_by(touched, most))
         finally:
             self._first.drop()
-            self._taken(self._core.partition(back))
+            self._taken(self._core.partition(back, tried=True))
             self._core.forget_attr_width(width)
 
     def warm_up(self) -> None:
