@@ -23,6 +23,8 @@ BROUGHT_TOGETHER = {
     *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "degree", "bincount"),
 }
 """Operations that make rows of vertices of those of edges."""
+_DIMS = {"unsqueeze": 1, "unflatten": 1} | dict.fromkeys(("sum", "mean", "squeeze", "select", "flatten"), -1)
+"""How many dimensions operations add."""
 TAKEN_BY_INDEX = {"getitem", "index_select", "gather"}
 
 
@@ -74,12 +76,40 @@ class EncodingReader(RecordingReader):
             return False
         for one in read:  # so that layers of rows before it say how wide these are
             if not mixed or self._is_beside(one):
-                self._settle(one)
+                self._settle_flat(one)
         if self._is_one_function(read):
             return True
         for one in mixed:
             self._settle(one)
         return bool(mixed) and self._mixes(node)
+
+    def _settle_flat(self, node: Any) -> None:
+        """Have a function of rows be rows; of one that has a matrix for each vertex, as by heads, what it reads."""
+        if node not in self._waiting or self._dims(node) <= 2:
+            self._settle(node)
+            return
+        for one in node.all_input_nodes:
+            if one in self._waiting:
+                self._settle_flat(one)
+
+    def _dims(self, node: Any) -> int:
+        """Return how many dimensions something has, as far as the operations say that make it."""
+        if node in self._rows:
+            return 2
+        if not hasattr(node, "all_input_nodes") or node in self._constants:
+            return int(getattr(self._constants.get(node) if hasattr(node, "op") else None, "ndim", 0))
+        if node in self._samples:
+            return self._samples.dims_of(node)
+        label, given = label_of(node).split(" ")[0].strip("_"), [*node.args, *node.kwargs.values()]
+        if label in ("degree", "bincount"):
+            return 1
+        if label in ("view", "reshape") and node.op == "call_method":
+            return len(given[1]) if isinstance(given[1], tuple | list) else len(given) - 1
+        of = [self._dims(one) for one in node.all_input_nodes]
+        first = self._dims(given[0]) if label in (*BROUGHT_TOGETHER, *TAKEN_BY_INDEX, "softmax") else max(of, default=0)
+        if label == "getitem" and isinstance(given[1], tuple):
+            return first + sum((one is None) - (type(one) is int) for one in given[1])
+        return first + _DIMS.get(label, 0) * (not node.kwargs.get("keepdim"))
 
     def _is_beside(self, node: Any) -> bool:
         """Return whether a function of rows is to be rows of its own beside functions of rows and edges."""
@@ -99,8 +129,8 @@ class EncodingReader(RecordingReader):
         return any(one == {0} for one in made) and any(one != {0} for one in made)
 
     def _are_along(self, read: Sequence[Any]) -> bool:
-        """Return whether functions of rows and edges among these have a row for each edge."""
-        return any(self._is_along(one) for one in read if one in self._mixed)
+        """Return whether functions of rows and edges among these have a row for each edge, or a matrix for each row."""
+        return any(self._is_along(one) or self._dims(one) > 2 for one in read if one in self._mixed)
 
     def _is_along(self, node: Any) -> bool:
         """Return whether a node has a row or number for each edge, as far as its operations say."""

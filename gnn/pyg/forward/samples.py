@@ -146,6 +146,10 @@ class Samples:
         """Return whether a node is edges or what these have, moved about or not."""
         return isinstance(self._values.get(node), torch.Tensor)
 
+    def dims_of(self, node: Any) -> int:
+        """Return how many dimensions the value of a node has; 0 for a number."""
+        return int(getattr(self._values[node], "ndim", 0))
+
     def is_size(self, node: Any) -> bool:
         """Return whether a node is a size of the graph, or several."""
         return isinstance(self._values.get(node), int | tuple)

@@ -62,12 +62,27 @@ def attention(s: Any, x: Any, e: Any) -> Any:
     return s.skip(x) + utils.scatter(s.value(x)[e[0]] * scores.view(-1, 1), e[1], dim=0, dim_size=len(x))
 
 
+def of_heads(s: Any, x: Any, e: Any) -> Any:
+    query, key, value = s.query(x).view(-1, 2, 2), s.key(x).view(-1, 2, 2), s.value(x).view(x.size(0), 2, 2)
+    scores = utils.softmax((query[e[1]] * key[e[0]]).sum(-1) / 2, e[1], num_nodes=len(x))
+    return s.skip(x) + utils.scatter(value[e[0]] * scores.unsqueeze(-1), e[1], dim=0, dim_size=len(x)).view(-1, 4)
+
+
+def added_scores(s: Any, x: Any, e: Any) -> Any:
+    h = s.value(x).view(-1, 2, 2)
+    source, target = (h * h.new_ones(1, 2, 2)).sum(-1), s.key(x)[:, :2]
+    scores = utils.softmax((source[e[0]] + target[e[1]]).tanh(), e[1], num_nodes=len(x))
+    return utils.scatter(h[e[0]] * scores.unsqueeze(-1), e[1], dim=0, dim_size=len(x)).mean(1)
+
+
 def of_attention() -> dict[str, Any]:
     return {name: nn.Linear(WIDTH, WIDTH) for name in ("query", "key", "value", "skip")}
 
 
 TAKEN: dict[str, Any] = {
     "attention of several layers": lambda: Forward(attention, **of_attention()),
+    "attention of heads": lambda: Forward(of_heads, **of_attention()),
+    "scores that are added": lambda: Forward(added_scores, **of_attention()),
     "attention behind a conv": lambda: Forward(
         lambda s, x, e: attention(s, s.conv(x, e).tanh(), e), conv=pyg.GraphConv(4, 4), **of_attention()
     ),

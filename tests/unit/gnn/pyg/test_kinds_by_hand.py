@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch_geometric.nn.conv.gcn_conv import gcn_norm  # noqa: E402
-from torch_geometric.utils import degree, scatter  # noqa: E402
+from torch_geometric.utils import degree, scatter, softmax  # noqa: E402
 
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import kinds_by_hand as of  # noqa: E402
@@ -42,6 +42,12 @@ def messages(s: Any, x: Any, e: Any) -> Any:
     return scatter(s.both(both).relu(), e[TO][1], dim=0, dim_size=x["b"].size(0), reduce="max")
 
 
+def of_heads(s: Any, x: Any, e: Any) -> Any:
+    (src, dst), of_a, of_b = e[TO], s.a4(x["a"]).view(-1, 2, 2), s.b4(x["b"]).view(-1, 2, 2)
+    scores = softmax((of_a[src] * of_b[dst]).sum(-1), dst, num_nodes=x["b"].size(0))
+    return brought(of_a[src] * scores.unsqueeze(-1), e[TO], x["b"]).flatten(1)
+
+
 def weighed(s: Any, x: Any, e: Any, w: Any, a: Any) -> Any:
     return brought(s.a(x["a"])[e[TO][0]] * w[TO].view(-1, 1) * s.edge(a[TO]), e[TO], x["b"])
 
@@ -63,6 +69,7 @@ TAKEN: dict[str, Any] = {
     "a maximum within a kind": ByHand(lambda s, x, e: brought(x["a"][e[NEAR][0]], e[NEAR], x["a"], "max")),
     "each relation": ByHand(of.each_relation),
     "attention of several layers": ByHand(of.attention),
+    "attention of heads": ByHand(of_heads),
     "with loops": ByHand(with_loops),
     "degrees": ByHand(degrees),
     "added to zeros": ByHand(added_to_zeros),
