@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 
 _POLL_S = 0.02
 _SHOW_S = 10.0
+_LET_S = 0.001  # a lock that is taken again at once is never had by those that wait for it
 _REFRESHED = 1024  # vertices whose rows are computed between two epochs, while nobody asks
 
 
@@ -52,7 +54,8 @@ class WhatIfEngine:
         live = graph.graph.live
         self._what = WhatIf(live, self._plan)
         self._reader = TriedEvents(live, self._plan)
-        self._lock, self._asking, self._closed = threading.Lock(), 0, threading.Event()
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._asking = list[None]()  # an entry for each request: threads may append and pop at once
         self._failure: FreshetError | None = None
         self._thread = threading.Thread(target=self._follow, name="freshet-what-if", daemon=True)
 
@@ -74,25 +77,50 @@ class WhatIfEngine:
 
         Raises: FormError, TooFarError, NotYetError, NotReadyError.
         """
-        self._asking += 1
-        try:
-            with self._lock:
-                self._bring_on(max(min_epoch, self._newest()), timeout_s)
-                return self._answer(items, kind, most)
-        finally:
-            self._asking -= 1
-
-    def _bring_on(self, epoch: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        with self._turn(timeout_s):
+            self._bring_on(max(min_epoch, self._newest()), deadline)
+            return self._answer(items, kind, most)
+
+    @contextmanager
+    def _turn(self, timeout_s: float) -> Iterator[None]:
+        """Have the graph for a request.
+
+        Raises: NotYetError where others have it for longer than that.
+        """
+        self._asking.append(None)
+        try:
+            if not self._lock.acquire(timeout=timeout_s):
+                msg = f"what if: after {timeout_s:g} s the graph is still read, or others ask; give a longer timeout"
+                raise NotYetError(msg)
+            try:
+                yield
+            finally:
+                self._lock.release()
+        finally:
+            self._asking.pop()
+
+    def _bring_on(self, epoch: int, deadline: float) -> None:
         while self._graph.epoch < epoch:
             if self._failure is not None:
                 msg = f"what if: {self._failure}"
                 raise NotReadyError(msg) from self._failure
-            if not self._graph.bring_on(epoch, lambda line: None):
+            if not self._moved_to(epoch) and self._failure is None:
                 if time.monotonic() >= deadline:
                     msg = f"what if: expected epoch {epoch:,}, its graph is at {self._graph.epoch:,}"
                     raise NotYetError(msg)
                 time.sleep(_POLL_S)
+
+    def _moved_to(self, epoch: int) -> bool:
+        """Bring the graph on as far as it goes; an error stays, for the graph may be between two epochs then."""
+        try:
+            return self._graph.bring_on(epoch, lambda line: None)
+        except NotReadyError:  # another table takes the place of this one
+            raise
+        except FreshetError as error:
+            self._failure = error
+            say(f"what if: {error}; it is not answered from now on")
+            return False
 
     def _answer(self, items: Sequence[Mapping[str, Any]], kind: str, most: int) -> Tried:
         kinds = self._plan.features.kinds
@@ -125,18 +153,16 @@ class WhatIfEngine:
             self._what.warm_up()
         began = shown = time.monotonic()
         is_whole = False
-        while not self._closed.is_set():
+        while not self._closed.is_set() and self._failure is None:
             try:
                 with self._lock:
                     newest = self._newest()
-                    moved = self._graph.bring_on(newest, lambda line: None)
+                    moved = self._moved_to(newest)
                     is_idle = not (moved or self._asking or self._what.refresh(_REFRESHED))
-            except NotReadyError:  # another table takes the place of this one
+            except NotReadyError:
                 is_idle, newest = True, -1
-            except FreshetError as error:
-                self._failure = error
-                say(f"what if: {error}; it is not answered from now on")
-                return
+            if self._asking:
+                self._closed.wait(_LET_S)
             now = time.monotonic()
             if not is_whole and is_idle and self._graph.epoch == newest:
                 is_whole = True

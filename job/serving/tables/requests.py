@@ -92,6 +92,9 @@ class WhatIfRequest(OfKind, TriedVertex):
         if self.vertices is not None and given:
             msg = f"{min(given)}: does not go with vertices, each of which has its own"
             raise ValueError(msg)
+        if self.rows > IDS_MAX:
+            msg = f"also: expected at most {IDS_MAX:,} rows of a request, the vertices among them, got {self.rows:,}"
+            raise ValueError(msg)
         return self
 
     @property
@@ -162,7 +165,7 @@ REQUESTS = {
     "what_if": Request(
         WhatIfRequest,
         lambda asked: int(asked.rows),
-        TRIED_MAX + IDS_MAX,
+        IDS_MAX,
         lambda row: (row.in_arrow + OBJECT_BYTES, row.in_json),
         lambda lookup, asked: (found := lookup.of(asked.kind), found),
         what_if,

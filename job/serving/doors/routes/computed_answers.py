@@ -57,7 +57,7 @@ def _add_one(routes: Routes, name: str, computed: Computed) -> None:
 
 def _parts(lookup: Lookup, computed: Computed, asked: Any, what: str) -> tuple[Iterator[bytes], Held]:
     held, as_text = lookup.budget.hold(computed.room(lookup, asked, readout=True)[0], what), bool(asked.ids_as)
-    answer = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted())
+    answer = computed.run(lookup, asked.model_dump(exclude_none=True), Wanted(timeout_s=asked.timeout))
     in_json = answer.served.row_shape(readout=True).in_json
     lists: dict[str, Any] = {}
     if answer.found is not None:

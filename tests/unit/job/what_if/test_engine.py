@@ -16,6 +16,8 @@ from freshet.gnn.any_plan import names_of_returned
 from freshet.gnn.model import save_model
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
+from freshet.job.serving.protocol.wanted import IDS_MAX
+from freshet.job.serving.tables.requests import WhatIfRequest
 from freshet.job.what_if.engine import WhatIfEngine
 from freshet.job.what_if.followed_graph import FollowedGraph
 from freshet.operators.factory import load_plan
@@ -122,6 +124,29 @@ def test_what_reaches_too_far_says_how_far(engine: WhatIfEngine) -> None:
 def test_an_epoch_that_does_not_come_is_waited_for(engine: WhatIfEngine) -> None:
     with pytest.raises(NotYetError, match=rf"expected epoch {EVENTS + 1:,}, its graph is at {EVENTS:,}"):
         engine.tried([{"id": 5}], "", EVENTS + 1, 0.1, MOST)
+
+
+def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(engine: WhatIfEngine) -> None:
+    with engine._lock, pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
+        engine.tried([{"id": 5}], "", 0, 0.05, MOST)
+
+
+def test_input_that_is_gone_is_said_to_the_first_who_asks_and_to_all_later(tmp_path: Path) -> None:
+    out, _ = written(tmp_path, plain())
+    engine = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS)
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(NotReadyError, match=r"what if: .*the file has changed"):
+            ask(engine, {"id": 5})
+    engine.close()
+
+
+def test_rows_of_a_request_are_bounded_together() -> None:
+    half = {"also": [5] * (IDS_MAX // 2)}
+    assert WhatIfRequest.model_validate({"also": [5] * (IDS_MAX - 1)}).rows == IDS_MAX
+    for given in ({"also": [5] * IDS_MAX}, {"vertices": [half, half]}):
+        with pytest.raises(ValueError, match=f"also: expected at most {IDS_MAX:,} rows of a request"):
+            WhatIfRequest.model_validate(given)
 
 
 def test_input_that_is_gone_is_said_and_not_answered_any_more(
