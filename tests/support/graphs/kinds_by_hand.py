@@ -28,6 +28,7 @@ class ByHand(nn.Module):
             nn.Linear(5, 2),
             pyg.SAGEConv(5, 5),
         )
+        self.a4, self.b4 = nn.Linear(4, 4), nn.Linear(3, 4)
 
     def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
         return self.function(self, x_dict, edge_index_dict)
