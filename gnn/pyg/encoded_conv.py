@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleDict
 
 VERTICES = "vertices", "vertices"
-"""What the numbers of sources and targets are called that are of one kind."""
+"""Names of the numbers of sources and targets that are of one kind."""
 
 
 class EncodedConv(Module):

@@ -217,7 +217,7 @@ class _Count(Module):
 
 
 class ScaledByDegree(Module):
-    """What an RGATConv makes of weighed rows where the number of in-edges scales them, and its bias behind."""
+    """Rows that an RGATConv has weighed, scaled by the numbers of in-edges, and its bias behind."""
 
     def __init__(self, conv: Any) -> None:
         """Take the conv."""
