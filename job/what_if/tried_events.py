@@ -56,7 +56,7 @@ class TriedEvents:
         for place, record in self._records(item, vertex, kind, where):
             places.append(place)
             records.append(record)
-        lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+        lines = b"".join(map(_line, places, records))
         events, letters = self._parser.parse_jsonl(lines, _ORIGIN)
         if letters:
             msg = f"{places[letters[0].offset]}{letters[0].error}"
@@ -130,6 +130,18 @@ class TriedEvents:
             )  # fmt: skip
             if found[0] < 0 and str(new) not in named:
                 return new
+
+
+def _line(place: str, record: Record) -> bytes:
+    """Return a record as a line of JSON.
+
+    Raises: FormError for a number that JSON does not have, as 1e400 is read.
+    """
+    try:
+        return json.dumps(record, allow_nan=False).encode() + b"\n"
+    except ValueError:
+        msg = f"{place}{'weight, attr' if 'src' in record else 'x'}: expected finite numbers, got one that is none"
+        raise FormError(msg) from None
 
 
 def _named_in(item: Mapping[str, Any]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -96,6 +97,8 @@ def test_vertices_are_tried_by_themselves_and_nothing_of_them_stays(engine: What
     ("item", "why"),
     [
         ({"x": [1.0]}, "x: expected 6 numbers, got 1"),
+        ({"x": [1.0, math.inf]}, "x: expected finite numbers"),
+        ({"id": 5, "in_edges": [[7, math.inf]]}, r"in_edges\[0\]: weight, attr: expected finite numbers"),
         ({"id": "five"}, "id: expected an integer, got 'five'"),
         ({"id": 5, "in_edges": [7]}, r"in_edges\[0\]: expected \[ID, weight, type, attr\]"),
         ({"id": 5, "in_edges": [[7], [8, "much"]]}, r"in_edges\[1\]: weight: "),
