@@ -225,8 +225,8 @@ def test_a_job_with_kinds_is_exact_wherever_it_is_stopped(
     assert line["vertices"] == len(vertices(tmp_path / "S"))
     rest = run(tmp_path, "R", snapshot=tmp_path / "S", parts=3)
     assert check(*given, rest, snapshot=tmp_path / "S") == 0
-    for log in logs_of(rest):  # each kind's log has what the export covers
-        at_0 = [row for row in pq.read_table(log.epochs).to_pylist() if row["epoch"] == 0]
+    for folders in logs_of(rest):  # each kind's log has what the export covers
+        at_0 = [row for row in pq.read_table(folders.epochs).to_pylist() if row["epoch"] == 0]
         assert [row["next_offset"] for row in at_0] == [row["next_offset"] for row in line["positions"]]
         assert all(row["arrived_ms"] for row in at_0)
     assert runner.run(load_run_config({"model": given[0], "events": given[1], "out": half, "resume": "latest"})) == 0

@@ -74,7 +74,9 @@ def test_a_key_is_refused_where_edges_have_none_or_one_of_their_own(tmp_path: Pa
 def test_a_new_vertex_is_none_of_those_that_are_named(tmp_path: Path, given: dict[str, Any]) -> None:
     engine = opened(tmp_path, [x_of("a", 1)])
     found = engine.tried([{"x": ONES, **given, "also": ["new vertex 1"]}], "", 0, 5.0, 100)
-    wanted: tuple[list[Any], list[Any]] = ([None, "new vertex 1"], []) if "in_edges" in given else ([None], ["new vertex 1"])
+    wanted: tuple[list[Any], list[Any]] = (
+        ([None, "new vertex 1"], []) if "in_edges" in given else ([None], ["new vertex 1"])
+    )
     assert (found.ids, found.unknown) == wanted
     engine.close()
 
