@@ -26,6 +26,7 @@ _READS: dict[str, Any] = {
     "isolation_level": "read_committed",
     "max_partition_fetch_bytes": 8 << 20,
 }
+FOR_EVER = 2**63 - 1  # past any offset of a partition
 _POLL_MS = 500
 _SILENT_S = 60.0  # how long a broker may have messages for us and send none
 
@@ -184,7 +185,7 @@ def end_offsets(topic: TopicInput, properties: ClientProperties) -> dict[int, in
 def read_partition(
     topic: TopicInput, partition: int, properties: ClientProperties, end: int | None = None
 ) -> Iterator[list[TopicMessage]]:
-    """The messages of one partition from its start to its end (or `end`), many at a time.
+    """The messages of one partition from its start to its end (or `end`, FOR_EVER for none), many at a time.
 
     Raises: UsageError when it is another topic of that name, or no longer has the first of them; JobFailed when the
     brokers can't be reached.

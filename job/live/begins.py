@@ -24,26 +24,29 @@ from freshet.operators.live_graph import LiveState
 BASE, LATEST = "base", "latest"
 
 
-def sources_of(job: Stopped) -> Sources:
-    """Return the sources of a job as it began."""
-    return load_sources(job.settings, job.saved.topics, job.properties)
+def sources_of(job: Stopped, *, are_followed: bool = False) -> Sources:
+    """Return the sources of a job as it began; `are_followed`: topics are read on while the graph is brought on."""
+    found = load_sources(job.settings, job.saved.topics, job.properties)
+    if not are_followed:
+        return found
+    return replace(found, topics=tuple(replace(one, is_followed=True) for one in found.topics))
 
 
-def graph_of_base(job: Stopped) -> GraphAt:
-    """Return the graph that a job began with."""
+def graph_of_base(job: Stopped, *, is_followed: bool = False) -> GraphAt:
+    """Return the graph that a job began with; see `sources_of`."""
     live = LiveState(job.settings, CutLog(job=job.settings.job_id))
     live.restore(lambda operator, part: ())
-    return GraphAt(live, sources_of(job), Reached())
+    return GraphAt(live, sources_of(job, are_followed=is_followed), Reached())
 
 
-def graph_of_saved(job: Stopped, saved: SavedGraph) -> GraphAt:
-    """Return a graph that was saved.
+def graph_of_saved(job: Stopped, saved: SavedGraph, *, is_followed: bool = False) -> GraphAt:
+    """Return a graph that was saved; see `sources_of`.
 
     Raises: DamagedFileError, UnknownFormatError.
     """
     live = LiveState(job.settings, CutLog(job=job.settings.job_id), saved.images)
     live.load()
-    return GraphAt(live, sources_of(job), saved.reached)
+    return GraphAt(live, sources_of(job, are_followed=is_followed), saved.reached)
 
 
 def save_state(job: Stopped, state: str, folder: Path) -> None:

@@ -22,11 +22,15 @@ _FIRST = 200  # offsets of a partition that are looked at before the start
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """A topic and how its brokers are reached; `name` is what `--events` called it at first."""
+    """A topic and how its brokers are reached; `name` is what `--events` called it at first.
+
+    `is_followed`: `events` goes on past where a partition ends now, and waits for messages that are known to come.
+    """
 
     spec: TopicInput
     name: str
     properties: ClientProperties
+    is_followed: bool = False
 
     @property
     def index(self) -> int:
@@ -44,16 +48,16 @@ class TopicSource:
         return self.spec.end
 
     def events(self, partition: int, parser: Parser, begin: int | None = None) -> Iterator[Events]:
-        """The events of a partition from its start (or `begin`), up to where it ends now.
+        """The events of a partition from its start (or `begin`), up to where it ends now, unless it is followed.
 
         Raises: JobFailed when the brokers can't be reached, or no longer have the first message.
         """
-        from freshet.job.kafka.read_topics import read_partition
+        from freshet.job.kafka.read_topics import FOR_EVER, read_partition
 
         origin, spec = Origin(self.index, self.name, partition), self.spec
         if begin is not None:
             spec = spec.model_copy(update={"start": {**spec.start, partition: begin}})
-        for messages in read_partition(spec, partition, self.properties):
+        for messages in read_partition(spec, partition, self.properties, FOR_EVER if self.is_followed else None):
             yield parser.parse_messages([RawMessage(*one[1:]) for one in messages], origin)[0]
 
     def first_values(self) -> list[bytes | None]:

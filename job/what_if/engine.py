@@ -27,9 +27,10 @@ from freshet.operators.factory import load_plan
 from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 
 _POLL_S = 0.02
+_TURN_S = 0.0005
 _SHOW_S = 10.0
-_LET_S = 0.001  # a lock that is taken again at once is never had by those that wait for it
-_REFRESHED = 1024  # vertices whose rows are computed between two epochs, while nobody asks
+_REFRESHED = 1 << 12  # in-edges of the vertices whose rows are computed in a turn, while nobody asks
+_REST = 4.0  # times as long as a turn takes it rests, once all rows were there
 
 
 def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None) -> WhatIfEngine:
@@ -152,17 +153,20 @@ class WhatIfEngine:
         with self._lock:
             self._what.warm_up()
         began = shown = time.monotonic()
-        is_whole = False
+        is_whole, rests_until = False, 0.0
         while not self._closed.is_set() and self._failure is None:
+            if self._asking:  # a lock that is taken again at once is never had by those that wait for it
+                time.sleep(_TURN_S)
+                continue
             try:
                 with self._lock:
-                    newest = self._newest()
-                    moved = self._moved_to(newest)
-                    is_idle = not (moved or self._asking or self._what.refresh(_REFRESHED))
-            except NotReadyError:
+                    newest, turn = self._newest(), time.monotonic()
+                    is_idle = not self._moved_to(newest)
+                    if is_idle and turn >= rests_until:
+                        is_idle = not self._what.refresh(_REFRESHED)
+                        rests_until = turn + (1 + _REST) * (time.monotonic() - turn) if is_whole else 0.0
+            except NotReadyError:  # another table takes the place of this one
                 is_idle, newest = True, -1
-            if self._asking:
-                self._closed.wait(_LET_S)
             now = time.monotonic()
             if not is_whole and is_idle and self._graph.epoch == newest:
                 is_whole = True
@@ -171,5 +175,4 @@ class WhatIfEngine:
                 shown = now
                 say(f"what if: the graph is at epoch {self._graph.epoch:,} of {newest:,}")
             if is_idle:
-                self._graph.pause()
                 self._closed.wait(_POLL_S)

@@ -36,7 +36,10 @@ class FollowedGraph:
         self._clean_up = weakref.finalize(self, rmtree, work, ignore_errors=True)
         try:
             saved = begin_of(job, begin, work)
-            self.graph: GraphAt = graph_of_base(job) if saved is None else graph_of_saved(job, saved)
+            if saved is None:
+                self.graph: GraphAt = graph_of_base(job, is_followed=True)
+            else:
+                self.graph = graph_of_saved(job, saved, is_followed=True)
         except BaseException:
             self._clean_up()
             raise
@@ -60,12 +63,9 @@ class FollowedGraph:
         self.graph.bring_to(upto, positions, report)
         return True
 
-    def pause(self) -> None:
-        """Let go of connections to brokers until the graph is brought on again."""
-        self.graph.pause()
-
     def close(self) -> None:
         """Let go of memory and files."""
+        self.graph.pause()
         self.graph.live.close()
         if self._tails is not None:
             self._tails.close()

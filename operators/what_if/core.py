@@ -120,14 +120,18 @@ class WhatIf:
 
         return reached(self._reach, self._graph, touched, goes_on)
 
-    def refresh(self, vertices: int) -> bool:
-        """Compute rows that are not known, of at most that many vertices of a layer; False: all are known."""
+    def refresh(self, edges: int) -> bool:
+        """Compute some rows of a layer that are not known; False: all are known.
+
+        `edges`: how many in-edges their vertices may have together, if they are several.
+        """
         self._graph = self._core.inspection()
         live = self._graph.tables.live_vertices()
         for number, known in enumerate(self._known, 1):
             known.reserve(self._graph.rows)
             if (missing := live[~known.known[live]]).size:
-                self._complete(number, missing[:vertices])
+                ends = np.cumsum(self._graph.degree_counts(missing, IN))
+                self._complete(number, missing[: max(1, int(np.searchsorted(ends, edges, "right")))])
                 return True
         return False
 

@@ -153,6 +153,7 @@ def rss(server: Server) -> int:
 def serving(out: Path, *options: str) -> Iterator[tuple[Server, EmbeddingClient]]:
     """A server of a job that runs, once it has the newest epochs."""
     server = Server(out)
+    (out.parent / "serve.log").unlink(missing_ok=True)
     try:
         told = server.start(*options)
         client = EmbeddingClient(told["flight"], timeout=300.0)
