@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,8 +131,16 @@ def test_an_epoch_that_does_not_come_is_waited_for(engine: WhatIfEngine) -> None
 
 
 def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(engine: WhatIfEngine) -> None:
-    with engine._lock, pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
+    def waits() -> None:
+        with pytest.raises(NotYetError, match="expected epoch"):
+            engine.tried([{"id": 5}], "", EVENTS + 1, 0.5, MOST)
+
+    other = threading.Thread(target=waits)
+    other.start()
+    time.sleep(0.1)
+    with pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
         engine.tried([{"id": 5}], "", 0, 0.05, MOST)
+    other.join()
 
 
 def test_input_that_is_gone_is_said_to_the_first_who_asks_and_to_all_later(tmp_path: Path) -> None:

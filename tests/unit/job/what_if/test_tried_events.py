@@ -101,9 +101,11 @@ def test_ids_that_no_vertex_can_have_are_named(tmp_path: Path, vertex: Any, wron
 
 def test_what_is_tried_leaves_the_clock_of_the_job(tmp_path: Path) -> None:
     edges = [{"op": "add_edge", "src": k, "dst": 2, "ts": 1000 * k} for k in range(3, 9)]
-    engine = opened(tmp_path, edges, edge_ttl="60s", ts_jump="1h")
+    opened(tmp_path, edges, edge_ttl="60s", ts_jump="1h").close()
+    graph = FollowedGraph(tmp_path / "O", None)
+    engine = WhatIfEngine(graph, lambda: len(edges))
     ask(engine, id=2)
-    clock = engine._graph.graph.live.core.tables["clock"]
+    clock = graph.graph.live.core.tables["clock"]
     before = clock.data.copy()
     ask(engine, id=2, in_edges=[[3, 2.0], [4]], del_in_edges=[[5], [6]])
     np.testing.assert_array_equal(clock.data, before)
