@@ -14,6 +14,7 @@ import numpy as np
 from freshet.errors import FreshetError
 from freshet.gnn.any_plan import AnyPlan
 from freshet.job.console import say
+from freshet.job.errors import JobFailed
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
 from freshet.job.serving.tables.hypotheses import Tried
@@ -28,6 +29,7 @@ from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 
 _POLL_S = 0.02
 _TURN_S = 0.0005
+_AGAIN_S = 5.0
 _SHOW_S = 10.0
 _REFRESHED = 1 << 12  # in-edges of the vertices whose rows are computed in a turn, while nobody asks
 _REST = 4.0  # times as long as a turn takes it rests, once all rows were there
@@ -38,8 +40,11 @@ def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None
 
     Raises: InputError where the job's graph can't be read.
     """
-    tails = PartTails(job.tails, 0, job.word)
-    engine = WhatIfEngine(FollowedGraph(job.log.out, tails, begin, config), lambda: lookup.table.epoch)
+
+    def opened() -> FollowedGraph:
+        return FollowedGraph(job.log.out, PartTails(job.tails, 0, job.word), begin, config)
+
+    engine = WhatIfEngine(opened(), lambda: lookup.table.epoch, opened)
     for one in lookup.each:
         one.hypotheses = engine
     return engine
@@ -48,17 +53,23 @@ def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None
 class WhatIfEngine:
     """Answers for all kinds of a job's vertices; safe for threads."""
 
-    def __init__(self, graph: FollowedGraph, newest: Callable[[], int]) -> None:
-        """`newest`: the epoch that readers of the table have."""
-        self._graph, self._newest = graph, newest
+    def __init__(
+        self, graph: FollowedGraph, newest: Callable[[], int], again: Callable[[], FollowedGraph] | None = None
+    ) -> None:
+        """`newest`: the epoch that readers of the table have; `again` opens the graph anew, after brokers were away."""
+        self._newest, self._again = newest, again
         self._plan: AnyPlan = load_plan(graph.settings.model)
-        live = graph.graph.live
-        self._what = WhatIf(live, self._plan)
-        self._reader = TriedEvents(live, self._plan)
+        self._begin(graph)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._asking = list[None]()  # an entry for each request: threads may append and pop at once
         self._failure: FreshetError | None = None
         self._thread = threading.Thread(target=self._follow, name="freshet-what-if", daemon=True)
+
+    def _begin(self, graph: FollowedGraph) -> None:
+        """Answer of this graph from now on."""
+        self._graph, live = graph, graph.graph.live
+        self._what = WhatIf(live, self._plan)
+        self._reader = TriedEvents(live, self._plan)
 
     def start(self) -> None:
         """Follow the graph, on a thread."""
@@ -120,8 +131,26 @@ class WhatIfEngine:
             raise
         except FreshetError as error:
             self._failure = error
-            say(f"what if: {error}; it is not answered from now on")
+            until = "until the graph can be read anew" if self._can_begin_again else "from now on"
+            say(f"what if: {error}; it is not answered {until}")
             return False
+
+    @property
+    def _can_begin_again(self) -> bool:
+        """Return whether what failed may go: brokers that do not answer."""
+        return self._again is not None and isinstance(self._failure, JobFailed)
+
+    def _begin_again(self) -> None:
+        """Read the graph anew, from where it began; it stays as it is where that fails, too."""
+        assert self._again is not None
+        try:
+            graph = self._again()
+        except FreshetError:
+            return
+        with self._lock:
+            self._graph.close()
+            self._begin(graph)
+            self._failure = None
 
     def _answer(self, items: Sequence[Mapping[str, Any]], kind: str, most: int) -> Tried:
         kinds = self._plan.features.kinds
@@ -154,7 +183,11 @@ class WhatIfEngine:
             self._what.warm_up()
         began = shown = time.monotonic()
         is_whole, rests_until = False, 0.0
-        while not self._closed.is_set() and self._failure is None:
+        while not self._closed.is_set() and (self._failure is None or self._can_begin_again):
+            if self._failure is not None:
+                self._closed.wait(_AGAIN_S)
+                self._begin_again()
+                continue
             if self._asking:  # a lock that is taken again at once is never had by those that wait for it
                 time.sleep(_TURN_S)
                 continue

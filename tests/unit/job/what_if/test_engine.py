@@ -16,6 +16,7 @@ import pytest
 
 from freshet.gnn.any_plan import names_of_returned
 from freshet.gnn.model import save_model
+from freshet.job.errors import JobFailed
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
 from freshet.job.serving.protocol.wanted import IDS_MAX
@@ -174,4 +175,34 @@ def test_input_that_is_gone_is_said_and_not_answered_any_more(
         time.sleep(0.01)
     with pytest.raises(NotReadyError, match=r"what if: .*the file has changed"):
         ask(engine, {"id": 5})
+    engine.close()
+
+
+def test_after_brokers_were_away_the_graph_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = written(tmp_path, plain())
+    monkeypatch.setattr("freshet.job.what_if.engine._AGAIN_S", 0.01)
+    away, bring_on = [True, True], FollowedGraph.bring_on
+
+    def failing(self: FollowedGraph, epoch: int, report: Callable[[str], None]) -> bool:
+        if away and away.pop():
+            msg = "broker:9092: no brokers available"
+            raise JobFailed(msg)
+        return bring_on(self, epoch, report)
+
+    monkeypatch.setattr(FollowedGraph, "bring_on", failing)
+    engine = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS, lambda: FollowedGraph(out, None))
+    with pytest.raises(NotReadyError, match="what if: broker:9092: no brokers available"):
+        ask(engine, {"id": 5})
+    engine.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            assert ask(engine, {"id": 5}).epoch == EVENTS
+            break
+        except NotReadyError:
+            time.sleep(0.01)
+    assert not away
+    assert "it is not answered until the graph can be read anew" in capsys.readouterr().err
     engine.close()
