@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
@@ -13,6 +13,7 @@ import typer
 
 from freshet.extras import need
 from freshet.job.errors import UsageError
+from freshet.job.options.layers import LayersFlag
 from freshet.job.units import parse_duration, parse_size
 from freshet.kind_names import topic_end
 
@@ -171,6 +172,7 @@ def serve(
     history: History = "256MiB",
     stale_after: StaleAfter = "10s",
     what_if: WhatIf = None,
+    layers: LayersFlag = None,
     wait: Wait = "60s",
     compact: Compact = None,
     keep_changes: KeepChanges = "all",
@@ -196,8 +198,7 @@ def serve(
     [cyan]curl http://127.0.0.1:47480/embeddings/7[/cyan]
     """
     need("serve", "serve")
-    _check_service(service, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
-    sources, topic = _sources(tables or service, kind, from_, kafka), None if kafka is None else _topic(kafka)
+    sources = _sources(service, kind, {"--tables": tables, "--from": from_, "--kafka": kafka, "--compact": compact})
     gc.disable()  # what is imported now is never garbage: a tenth of the start goes into looking for it
     from freshet.job.options.config_file import load_properties
     from freshet.job.serving.doors.cors import origins_of
@@ -221,11 +222,11 @@ def serve(
         wait_s=_parsed(parse_duration, wait),
         sources=sources,
         source_roots=read_roots(tls_roots, "--tls-roots"),
-        topic=topic,
+        topic=None if kafka is None else _topic(kafka),
         kafka_properties=load_properties(config),
-        what_if=_what_if(what_if, config, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
+        what_if=_what_if(what_if, config, layers, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
         **_tokens(token, read_token, admin_token, without_token=without_token),
-        **_compacting(compact, keep_changes, tables if topic is None else None, kind),
+        **_compacting(compact, keep_changes, tables if kafka is None else None, kind),
     )
     serving(options)
 
@@ -288,10 +289,13 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
 
 
 def _what_if(
-    begin: str | None, config: Path | None, workers: int, others: dict[str, object]
+    begin: str | None, config: Path | None, layers: Sequence[str] | None, workers: int, others: dict[str, object]
 ) -> Callable[[ServedJob, Lookup], Beside] | None:
     """Return what makes the answers to what if; `others`: options that it does not go with."""
     if begin is None:
+        if layers:
+            msg = f"--layers {layers[0]}: goes with --what-if alone, for embeddings are read as they are"
+            raise UsageError(msg)
         return None
     if other := next((name for name, value in others.items() if value is not None), None):
         msg = f"--what-if {begin}: does not go with {other}; give --tables O/tables of a job alone"
@@ -301,8 +305,10 @@ def _what_if(
         raise UsageError(msg)
 
     def made(job: ServedJob, lookup: Lookup) -> Beside:
+        from freshet.job.options.layers import take_layers
         from freshet.job.what_if.engine import open_what_if
 
+        take_layers(layers)
         return open_what_if(job, lookup, begin, config)
 
     return made
@@ -325,8 +331,12 @@ def _check_service(service: Path | None, given: dict[str, object]) -> None:
             raise UsageError(msg)
 
 
-def _sources(tables: Path | None, kind: str | None, given: str | None, kafka: str | None) -> tuple[str, ...]:
+def _sources(service: Path | None, kind: str | None, options: dict[str, Any]) -> tuple[str, ...]:
+    """Return the servers to feed from; `options` that say what is served, by flag."""
     from freshet.job.service.current_topic import is_pointer
+
+    _check_service(service, options)
+    tables, given, kafka = options["--tables"] or service, options["--from"], options["--kafka"]
 
     of_generations = kind is not None and kafka is not None and is_pointer(_topic(kafka))
     if kind is not None and not of_generations and (tables is None or kafka is not None):

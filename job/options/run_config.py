@@ -57,6 +57,13 @@ class RunConfig(
             raise ValueError(msg)
         return self
 
+    @property
+    def served(self) -> dict[str, Any]:
+        """The server beside the run: its port, and further options of `freshet serve`."""
+        layers = [text for one in self.layers for text in ("--layers", one)]
+        more = ["--what-if", "base", *layers] if self.what_if else []
+        return {"flight_port": self.flight_port, "server_options": more}
+
     def _fit_flink(self) -> None:
         for name, given in (("--parallelism", self.parallelism), ("--parts", self.parts or 1)):
             if given > FLINK_PARTS_MAX and self.resume is None:  # else its parts and its runtime are the job's

@@ -94,7 +94,7 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     if config.runtime == "local":
         if idle := [key for key in config.flink if not key.startswith("s3.")]:
             say(f"-D {', '.join(idle)}: no effect with --runtime local, which runs no Flink")
-        return replace(running, to_its_end=_run_local, flight_port=config.flight_port, what_if=config.what_if)
+        return replace(running, to_its_end=_run_local, **config.served)
     if not config.resume:
         say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
@@ -105,7 +105,7 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     run_file.update_run(out, resumed=config.resume)
     begin = _application(recovered=False) if plan.in_application else None
     end = partial(run_on_flink, spec, FormerCheckpoints(spec, config.resume, states), begin)
-    return replace(running, to_its_end=end, flight_port=config.flight_port, what_if=config.what_if)
+    return replace(running, to_its_end=end, **config.served)
 
 
 def _attached(plan: JobPlan, clock: StartUp) -> Running:
@@ -119,7 +119,7 @@ def _attached(plan: JobPlan, clock: StartUp) -> Running:
     spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"], **secret})
     say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
     rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-    running = Running(job, out, clock, rejects, flight_port=config.flight_port, what_if=config.what_if, is_own=False)
+    running = Running(job, out, clock, rejects, **config.served, is_own=False)
     if config.detach:
         return replace(running, to_its_end=_leave, flight_port=None, has_end=False)
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class Running:
     rejects: RejectWatch
     to_its_end: Callable[[Running], int] = lambda _: EXIT_DONE
     flight_port: int | None = None
-    what_if: bool = False
+    server_options: Sequence[str] = ()
     has_end: bool = True
     is_own: bool = True
 
@@ -99,7 +99,7 @@ class Running:
 
         Raises: JobFailed with the root cause.
         """
-        with server_of_run(self.flight_port, self.out, what_if=self.what_if):
+        with server_of_run(self.flight_port, self.out, self.server_options):
             code = self.to_its_end(self)
         if not self.has_end:
             return code

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,10 @@ _LOG = "serve.log"
 
 
 @contextmanager
-def server_of_run(flight_port: int | None, out: Path, *, what_if: bool = False) -> Iterator[None]:
+def server_of_run(flight_port: int | None, out: Path, options: Sequence[str] = ()) -> Iterator[None]:
     """Have the job's embeddings served while it runs; None: not asked for. `run.json` says where.
 
-    `what_if`: the server answers that, too.
+    `options`: further ones of the server.
 
     Raises: UsageError when the port is taken.
     """
@@ -40,8 +40,7 @@ def server_of_run(flight_port: int | None, out: Path, *, what_if: bool = False) 
         raise UsageError(msg)
     # Of two runs that begin at once, both would find the same port from _HTTP_PORT on free.
     flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT if flight_port else 0, _HOST)
-    more = ("--what-if", "base") if what_if else ()
-    process = start_server(out, "--port", str(flight), "--http-port", str(http), *more)
+    process = start_server(out, "--port", str(flight), "--http-port", str(http), *options)
     addresses = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
     run_file.update_run(out, serving=addresses)
     say(f"embeddings: Flight at {addresses['flight']}, HTTP at http://{addresses['http']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 
 from freshet import BadRequestError, EmbeddingClient
 from freshet.errors import TooFarError
+from freshet.gnn.model import save_model
+from freshet.gnn.own.loading import load_layers
 from freshet.job.folder.run_file import read_run
+from tests.support.graphs.messages import written_models
 from tests.support.graphs.models import IN_WIDTH
 from tests.support.runs.jobs import Input, Job, make_input
 from tests.support.serving.server import Server
@@ -99,5 +103,24 @@ def test_tables_of_a_job_that_has_ended_answer_over_all_doors(ended: Path) -> No
             client.what_if(OTHER)
         with EmbeddingClient(ended / "tables") as client, pytest.raises(BadRequestError, match="--what-if"):
             client.what_if(OTHER)
+    finally:
+        server.end()
+
+
+def test_layers_of_ones_own_are_given_to_the_server(tmp_path: Path) -> None:
+    given = make_input(tmp_path / "input", 300)
+    load_layers(["examples.gated_sum"])
+    save_model(written_models(IN_WIDTH)["gated_sum"](), given.model)
+    one = Job(replace(given, layers=("examples.gated_sum",)), tmp_path / "out")
+    one.start("--runtime", "local")
+    assert one.wait().code == 0
+    server = Server(one.out)
+    try:
+        server.launch("--what-if", "base")
+        assert server.process is not None and server.process.wait(60) == 2
+        assert "give --layers examples.gated_sum" in server.log()
+        told = server.start("--what-if", "base", "--layers", "examples.gated_sum")
+        with EmbeddingClient(told["flight"], timeout=60.0) as client:
+            np.testing.assert_allclose(rows_of(client.what_if(OTHER)), rows_of(client.get([OTHER])), 1e-5, 1e-5)
     finally:
         server.end()
