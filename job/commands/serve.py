@@ -290,28 +290,34 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
 
 def _what_if(
     begin: str | None, config: Path | None, layers: Sequence[str] | None, workers: int, others: dict[str, object]
-) -> Callable[[ServedJob, Lookup], Beside] | None:
-    """Return what makes the answers to what if; `others`: options that it does not go with."""
-    if begin is None:
-        if layers:
-            msg = f"--layers {layers[0]}: goes with --what-if alone, for embeddings are read as they are"
-            raise UsageError(msg)
-        return None
-    if other := next((name for name, value in others.items() if value is not None), None):
+) -> Callable[[ServedJob, Lookup], Beside | None] | None:
+    """Return what makes the answers to what if, of a job that is served or of its run asked for.
+
+    `others`: options that it does not go with.
+    """
+    other = next((name for name, value in others.items() if value is not None), None)
+    if begin is not None and other:
         msg = f"--what-if {begin}: does not go with {other}; give --tables O/tables of a job alone"
         raise UsageError(msg)
-    if workers > 1:
+    if begin is not None and workers > 1:
         msg = f"--what-if {begin}: one process has the graph, so --workers {workers} does not go with it"
         raise UsageError(msg)
 
-    def made(job: ServedJob, lookup: Lookup) -> Beside:
+    def made(job: ServedJob, lookup: Lookup) -> Beside | None:
+        from freshet.job.folder.run_file import glimpse_run
         from freshet.job.options.layers import take_layers
+
+        if begin is None and not glimpse_run(job.log.out).get("what_if"):
+            if layers:
+                msg = f"--layers {layers[0]}: goes with --what-if alone, for embeddings are read as they are"
+                raise UsageError(msg)
+            return None
         from freshet.job.what_if.engine import open_what_if
 
         take_layers(layers)
-        return open_what_if(job, lookup, begin, config)
+        return open_what_if(job, lookup, begin or "base", config)
 
-    return made
+    return None if other or workers > 1 else made
 
 
 def _topic(given: str) -> KafkaAddress:

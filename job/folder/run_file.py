@@ -79,6 +79,7 @@ class _Run(TypedDict, total=False):
     error: str | None
     summary: dict[str, Any]
     serving: dict[str, Any] | None
+    what_if: bool
     model_sha256: str | None
     snapshot: str | None
     sources: list[str]

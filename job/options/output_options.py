@@ -40,7 +40,8 @@ class OutputOptions(Options):
     )
     what_if: Annotated[bool, Option(IO)] = Field(
         default=False,
-        description="Have the server of --flight-port also answer what rows would be with other edges and features.",
+        description="Have the servers of the job, that of --flight-port and `freshet serve --tables`, also answer what "
+        "rows would be with other edges and features.",
     )
     tail_bytes: Annotated[Size, Option(FILE, Holds.KEPT)] = Field(
         default=TAIL_BYTES,

@@ -42,12 +42,6 @@ class RunConfig(
             raise ValueError(msg)
         if self.detach:
             self._fit_detach()
-        if self.what_if and self.flight_port is None:
-            msg = (
-                "--what-if: goes with --flight-port, whose server answers it; a server of its own is `freshet serve "
-                "--tables OUT/tables --what-if base`"
-            )
-            raise ValueError(msg)
         if self.runtime == "flink":
             self._fit_flink()
         if self.resume is None and (msg := self.epochs_that_disagree()):  # else the job's own options come first

@@ -52,6 +52,12 @@ def test_a_run_answers_while_it_goes_on(given: Input, job: Callable[[Input], Job
     one.hurry()
     assert one.wait().code == 0
     assert len(epochs) >= 4, epochs
+    server = Server(one.out)
+    try:
+        with EmbeddingClient(server.start()["flight"], timeout=60.0) as client:
+            assert client.what_if(VERTEX).num_rows == 1, "as its run has asked of all servers"
+    finally:
+        server.end()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def what_if(lookup: Lookup, asked: Any, wanted: Wanted, gone: Callable[[], bool]
     one = lookup.of(asked.get("kind"))
     hypotheses = one.hypotheses
     if hypotheses is None:
-        msg = "what-if: this server does not answer it; start it as `freshet serve --tables O/tables --what-if`"
+        msg = "what-if: this server does not answer it; start it as `freshet serve --tables O/tables --what-if base`"
         raise BadRequestError(msg)
     one.wait(wanted, gone)
     items = asked.get("vertices") or [asked]
