@@ -56,7 +56,7 @@ class WhatIfEngine:
     def __init__(
         self, graph: FollowedGraph, newest: Callable[[], int], again: Callable[[], FollowedGraph] | None = None
     ) -> None:
-        """`newest`: the epoch that readers of the table have; `again` opens the graph anew, after brokers were away."""
+        """`newest`: the epoch that readers of the table have; `again` opens the graph again, after brokers were away."""
         self._newest, self._again = newest, again
         self._plan: AnyPlan = load_plan(graph.settings.model)
         self._begin(graph)
@@ -131,7 +131,7 @@ class WhatIfEngine:
             raise
         except FreshetError as error:
             self._failure = error
-            until = "until the graph can be read anew" if self._can_begin_again else "from now on"
+            until = "until the graph can be read again" if self._can_begin_again else "from now on"
             say(f"what if: {error}; it is not answered {until}")
             return False
 
@@ -141,7 +141,7 @@ class WhatIfEngine:
         return self._again is not None and isinstance(self._failure, JobFailed)
 
     def _begin_again(self) -> None:
-        """Read the graph anew, from where it began; it stays as it is where that fails, too."""
+        """Read the graph again, from where it began; it stays as it is where that fails, too."""
         assert self._again is not None
         try:
             graph = self._again()

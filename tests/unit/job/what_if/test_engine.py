@@ -178,7 +178,7 @@ def test_input_that_is_gone_is_said_and_not_answered_any_more(
     engine.close()
 
 
-def test_after_brokers_were_away_the_graph_is_read_anew(
+def test_after_brokers_were_away_the_graph_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _ = written(tmp_path, plain())
@@ -204,5 +204,5 @@ def test_after_brokers_were_away_the_graph_is_read_anew(
         except NotReadyError:
             time.sleep(0.01)
     assert not away
-    assert "it is not answered until the graph can be read anew" in capsys.readouterr().err
+    assert "it is not answered until the graph can be read again" in capsys.readouterr().err
     engine.close()
