@@ -30,9 +30,9 @@ _ALL_RELATIONS = -1
 class VertexDegrees(NamedTuple):
     """Degrees of n vertices, over the edges of one relation or over all.
 
-    Shapes: in_count (n,) int32, in-edges with self-loops; degree (n,) float64, the weights of in-edges without
-    self-loops; loop (n,) float32, those of self-loops, NaN without any; out_count (n,) int32 and out_degree (n,)
-    float64, of out-edges without self-loops, (0,) where they are not asked for
+    Shapes: in_count (n,) int32, in-edges with self-loops; degree (n,) float64, what in-edges without self-loops
+    carry first, summed; loop (n,) float32, that of self-loops, NaN without any; out_count (n,) int32 and out_degree
+    (n,) float64, of out-edges without self-loops, (0,) where they are not asked for
     """
 
     in_count: np.ndarray
@@ -58,9 +58,9 @@ class Touched(NamedTuple):
     """Rows that the last epoch touched.
 
     Shapes: born, featured, contexts: rows of live vertices that are new, whose features were set, whose edges came,
-    went or have another weight, (k,) int64; x, of `featured` the rows of the events' x, negative for zeros; edges (m,)
-    int64, rows of edges that are there; events (m,) int64, of each the event of the epoch that brought its attributes,
-    empty where the graph keeps none
+    went or carry something else first, (k,) int64; x, of `featured` the rows of the events' x, negative for zeros;
+    edges (m,) int64, rows of edges that are there; events (m,) int64, of each the event of the epoch that brought its
+    attributes, empty where the graph keeps none
     """
 
     born: np.ndarray

@@ -204,13 +204,13 @@ class DeviceEmbedding:
             self._progress(f"sorting edges by target, relation {number + 1} of {len(relations)}")
             section = topology.of(relation_prefix(None if one is None else number))
             targets = topology.of(kind_prefix(None if one is None else kinds.index(one.target))).get("m_slot")
-            src, dst, weight = (section.get(name) for name in names[:3])
+            src, dst, carried = (section.get(name) for name in names[:3])
             attr = section.columns.get(ADDED_EDGES.attr, np.empty((0, width), np.float32))
             if len(attr) != len(src) and width:
                 msg = f"relation {number}: {len(attr):,} rows of attributes, expected {len(src):,}"
                 raise EmbedError(msg)
             found[number] = EdgesByTarget.of(
-                src, dst, len(targets), None if (weight == 1).all() else weight, attr[:, :width] if width else None
+                src, dst, len(targets), None if (carried == 1).all() else carried, attr[:, :width] if width else None
             )
         return found
 

@@ -56,7 +56,7 @@ class WhatIfEngine:
     def __init__(
         self, graph: FollowedGraph, newest: Callable[[], int], again: Callable[[], FollowedGraph] | None = None
     ) -> None:
-        """`newest`: the epoch that readers of the table have; `again` opens the graph again, after brokers were away."""
+        """`newest`: the epoch that readers of the table have; `again`: opens the graph once more, after an outage."""
         self._newest, self._again = newest, again
         self._plan: AnyPlan = load_plan(graph.settings.model)
         self._begin(graph)

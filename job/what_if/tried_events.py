@@ -12,6 +12,7 @@ import numpy as np
 from freshet.gnn.any_plan import AnyPlan
 from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.forms import FormError
+from freshet.job.serving.protocol.edges import AS_LIST, FIELDS, LISTED
 from freshet.operators.factory import parser_of
 from freshet.operators.live_graph import LiveState
 from freshet.operators.parser.config import ParserConfig
@@ -22,7 +23,6 @@ from freshet.partitioner.ids import STRING, Ids
 
 Record = dict[str, Any]
 IN, OUT = "in_edges", "out_edges"
-_FIELDS = ("weight", "type", "attr")  # behind the id of an edge that is a list
 _OPS = {"add_edge": OP_ADD_EDGE, "del_edge": OP_DEL_EDGE}
 _EDGES = {"del_in_edges": "del_edge", "del_out_edges": "del_edge", IN: "add_edge", OUT: "add_edge"}
 _ORIGIN = Origin(0, "what if")
@@ -140,7 +140,8 @@ def _line(place: str, record: Record) -> bytes:
     try:
         return json.dumps(record, allow_nan=False).encode() + b"\n"
     except ValueError:
-        msg = f"{place}{'weight, attr' if 'src' in record else 'x'}: expected finite numbers, got one that is none"
+        numbers = ", ".join(LISTED[::2]) if "src" in record else "x"
+        msg = f"{place}{numbers}: expected finite numbers, got one that is none"
         raise FormError(msg) from None
 
 
@@ -152,17 +153,14 @@ def _named_in(item: Mapping[str, Any]) -> set[str]:
 
 
 def _fields_of(given: Any, place: str) -> Record:
-    """Return an edge as fields: of a list they are ID, weight, type, attr.
+    """Return an edge as fields, also one that is a list.
 
     Raises: FormError
     """
-    if isinstance(given, list) and 1 <= len(given) <= 1 + len(_FIELDS):
-        values = dict(zip(_FIELDS, given[1:], strict=False))
+    if isinstance(given, list) and 1 <= len(given) <= 1 + len(LISTED):
+        values = dict(zip(LISTED, given[1:], strict=False))
         return {"id": given[0], **{name: value for name, value in values.items() if value is not None}}
-    known = {"id", "kind", "key", *_FIELDS}
-    if isinstance(given, dict) and "id" in given and given.keys() <= known:
+    if isinstance(given, dict) and "id" in given and given.keys() <= FIELDS:
         return {name: value for name, value in given.items() if value is not None or name == "id"}
-    msg = (
-        f"{place}: expected [ID, weight, type, attr], of which ID is needed, or an object of {', '.join(sorted(known))}"
-    )
+    msg = f"{place}: expected {AS_LIST}, or an object of {', '.join(sorted(FIELDS))}"
     raise FormError(msg)

@@ -21,6 +21,7 @@ AT_HOME = {
         "both_ends",
         "snapshot",
         "operators/checks/",
+        "serving/protocol/edges",
     ),
     "in_width": ("kind_layers/", "describing/", "operators/checks/"),  # of rows between layers
     "forbid_typed_loops": ("partitioner/", "graph/rules"),

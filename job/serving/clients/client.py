@@ -209,8 +209,8 @@ class EmbeddingClient:
         """Return the row of a vertex as it would be after events that have not happened, as `get` does.
 
         It is a new vertex if `id` is None (so is the id in the answer) or unknown. A known one keeps its features
-        without `x`, and all edges but those that are deleted. An edge is (ID, weight, type, attr), of which ID, that of
-        the other end, is needed, or a dict with these, `kind` and `key`; it is added as by `add_edge`. `also`: other
+        without `x`, and all edges but those that are deleted. An edge is a tuple or a dict as in docs/guide/what_if.md,
+        of which the ID of its other end is needed; it is added as by `add_edge`. `also`: other
         vertices whose rows follow. `vertices`: several dicts with `id`, `x`, edges and `also`, each tried by itself;
         the column `vertex` then says which of them a row is of. `kind`: that of the vertex, where the server has
         several. `max_touched`: how many rows of inner layers may change. The metadata has the epoch of the graph.

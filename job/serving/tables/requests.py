@@ -15,6 +15,7 @@ from freshet.job.serving.bounds.budget import NUMBER, OBJECT_BYTES, RowShape
 from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, OfKind, OfKinds, Stream, WithIds
 from freshet.job.serving.bounds.neighbours import METRICS
+from freshet.job.serving.protocol.edges import AS_LIST
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import IDS_MAX, PAIRS_MAX
 from freshet.job.serving.tables.computed import Computed, ends_of_nearest, ends_of_pairs, nearest, score
@@ -23,7 +24,7 @@ from freshet.job.serving.tables.what_if import what_if
 
 _REQUEST_BYTES_MAX = 16 << 20
 TRIED_MAX, EDGES_MAX = 1_000, 10_000
-_EDGES = "edges to it: [ID, weight, type, attr], of which ID is needed, or objects with these, kind and key"
+_EDGES = f"edges to it: {AS_LIST}, or objects with these, kind and key"
 OPTIONS_BYTES_MAX = 256 << 10  # of a request that has neither ids nor vectors
 
 

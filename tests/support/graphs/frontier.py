@@ -14,10 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from freshet.gnn.block_pass import VertexBlock, aggregate
 from freshet.gnn.oracles import whole_graph
 from freshet.gnn.plan import Context, LayerPlan, Plan
 from freshet.gnn.synopses.edge_network import NetworkSynopsis
 from freshet.gnn.synopses.of_messages import MonotonicSynopsis
+from freshet.kinds_graph import RelationEdges
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.settings import Settings
 from freshet.partitioner.events import Events
@@ -64,7 +66,7 @@ def _moment(graph: ReferenceGraph, plan: Plan) -> Moment:
     for layer in plan.layers:
         sent = layer.send(x, ctx)
         now.message.append(_bits(ids, sent[:, : layer.message_width]))
-        synopses = whole_graph.aggregate(layer, sent, arrays.graph)
+        synopses = aggregate(layer, [sent], VertexBlock([x], [len(x)], {None: RelationEdges(*arrays.graph[1:])}))
         messages = dst[src != dst] if layer.edge.skip_loops else dst
         is_there = np.bincount(messages, minlength=len(ids)) > 0
         marked = np.concatenate([synopses, is_there.astype(np.float32)[:, None]], axis=1)
