@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.any_plan import AnyPlan
+from freshet.job.serving.bounds.asked_edges import AS_LIST, FIELDS, LISTED
 from freshet.job.serving.bounds.asked_ids import as_stored
 from freshet.job.serving.bounds.forms import FormError
-from freshet.job.serving.protocol.edges import AS_LIST, FIELDS, LISTED
 from freshet.operators.factory import parser_of
 from freshet.operators.live_graph import LiveState
 from freshet.operators.parser.config import ParserConfig

@@ -21,7 +21,7 @@ AT_HOME = {
         "both_ends",
         "snapshot",
         "operators/checks/",
-        "serving/protocol/edges",
+        "serving/bounds/asked_edges",
     ),
     "in_width": ("kind_layers/", "describing/", "operators/checks/"),  # of rows between layers
     "forbid_typed_loops": ("partitioner/", "graph/rules"),

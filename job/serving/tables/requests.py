@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic import Field, create_model, model_validator
 
+from freshet.job.serving.bounds.asked_edges import AS_LIST
 from freshet.job.serving.bounds.budget import NUMBER, OBJECT_BYTES, RowShape
 from freshet.job.serving.bounds.calls import COMPUTED
 from freshet.job.serving.bounds.forms import Conditions, Form, OfKind, OfKinds, Stream, WithIds
 from freshet.job.serving.bounds.neighbours import METRICS
-from freshet.job.serving.protocol.edges import AS_LIST
 from freshet.job.serving.protocol.errors import BadRequestError
 from freshet.job.serving.protocol.wanted import IDS_MAX, PAIRS_MAX
 from freshet.job.serving.tables.computed import Computed, ends_of_nearest, ends_of_pairs, nearest, score
