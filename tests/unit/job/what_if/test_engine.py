@@ -70,10 +70,13 @@ def test_rows_are_those_of_the_job_once_it_has_happened(make: Callable[[], Case]
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WhatIfEngine]:
-    folder = tmp_path_factory.mktemp("plain")
-    out, _ = written(folder, plain())
-    found = WhatIfEngine(FollowedGraph(out, None), lambda: EVENTS)
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("plain"), plain())[0]
+
+
+@pytest.fixture(scope="module")
+def engine(ended: Path) -> Iterator[WhatIfEngine]:
+    found = WhatIfEngine(FollowedGraph(ended, None), lambda: EVENTS)
     found.start()
     yield found
     found.close()
@@ -131,17 +134,26 @@ def test_an_epoch_that_does_not_come_is_waited_for(engine: WhatIfEngine) -> None
         engine.tried([{"id": 5}], "", EVENTS + 1, 0.1, MOST)
 
 
-def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(engine: WhatIfEngine) -> None:
+def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(ended: Path) -> None:
+    has_it = threading.Event()
+
+    def newest() -> int:
+        has_it.set()
+        return EVENTS
+
+    own = WhatIfEngine(FollowedGraph(ended, None), newest)
+
     def waits() -> None:
         with pytest.raises(NotYetError, match="expected epoch"):
-            engine.tried([{"id": 5}], "", EVENTS + 1, 0.5, MOST)
+            own.tried([{"id": 5}], "", EVENTS + 1, 2.0, MOST)
 
     other = threading.Thread(target=waits)
     other.start()
-    time.sleep(0.1)
+    assert has_it.wait(60)
     with pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
-        engine.tried([{"id": 5}], "", 0, 0.05, MOST)
+        own.tried([{"id": 5}], "", 0, 0.05, MOST)
     other.join()
+    own.close()
 
 
 def test_input_that_is_gone_is_said_to_the_first_who_asks_and_to_all_later(tmp_path: Path) -> None:
