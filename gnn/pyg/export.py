@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import KindHead
-from freshet.gnn.pyg.kinds.calling import ModuleCall, reads_kinds
+from freshet.gnn.pyg.kinds.calling import ModuleCall, may_leave_types, reads_kinds
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
 from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
@@ -177,10 +178,28 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(
             module, asked.method
         ):
-            model = _recorded_where_needed(kinds_model, module, asked, more, checks)
+            model = _kinds_or_plain(module, asked, more, checks)
         else:
             model = _recorded_where_needed(_plain_model, module, asked, more, checks)
     return model if checks is None else model.model_copy(update={"checks": checks(model)})
+
+
+def _kinds_or_plain(module: Module, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model | KindsModel:
+    """Return the model with relations that a module is, or without where it needs the types of edges and reads none.
+
+    Raises: ExportError why it is no model with relations, where it is neither.
+    """
+    try:
+        with_kinds: KindsModel = _recorded_where_needed(kinds_model, module, asked, more, checks)
+    except ExportError:
+        given = (more.metadata, more.mirrors, more.ids, more.edge_types)
+        if any(one is not None for one in given) or not may_leave_types(module, asked.method):
+            raise
+        with suppress(ExportError):
+            plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
+            return plain
+        raise
+    return with_kinds
 
 
 def _recorded_where_needed(

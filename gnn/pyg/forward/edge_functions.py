@@ -1,4 +1,4 @@
-"""PyG's functions of edges, of which a traced forward has each call as one operation."""
+"""PyG's functions of edges, and its pools, of which a traced forward has each call as one operation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 from torch.nn import Module
-from torch_geometric import utils
+from torch_geometric import nn, utils
 from torch_geometric.nn.conv import gcn_conv
 
-_OF_ONE = ("degree", "scatter", "softmax")  # others return edges, and what these have
+POOLS = ("global_add_pool", "global_mean_pool", "global_max_pool")
+_OF_ONE = ("degree", "scatter", "softmax", *POOLS)  # others return edges, and what these have
 _NAMES = (*_OF_ONE, "add_self_loops", "add_remaining_self_loops", "remove_self_loops", "gcn_norm")
 _LIBRARIES = ("torch", "torch_geometric", "freshet")
 
 
 def function_of_edges(name: str) -> Callable[..., Any]:
     """Return the function that PyG has under a name at this time."""
-    found: Callable[..., Any] = getattr(gcn_conv if name == "gcn_norm" else utils, name)
+    found: Callable[..., Any] = getattr(gcn_conv if name == "gcn_norm" else nn if name in POOLS else utils, name)
     return found
 
 
@@ -61,7 +62,7 @@ def as_operations(module: Module) -> Iterator[None]:
 
     Also where a part of the module keeps one, as in `self.norm = gcn_norm`.
     """
-    homes = [vars(utils), *map(vars, module.modules())]
+    homes = [vars(utils), vars(nn), vars(nn.pool), *map(vars, module.modules())]
     for name, code in list(sys.modules.items()):
         if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(code, "__dict__", None), dict):
             homes.append(vars(code))

@@ -15,32 +15,26 @@ from torch_geometric.nn import MessagePassing
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.encoding import EncodingReader
-from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
+from freshet.gnn.pyg.forward.held import HeldData, field_read
+from freshet.gnn.pyg.forward.hints import encoder_hint
 from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.parameters import (
-    STANDARD,
     WEIGHT_NAMES,
     ModuleInputs,
     Parameters,
-    Shapes,
-    edge_parameter,
-    encoder_hint,
+    is_rest,
     read_rest,
     reads_dicts,
-    rows_by_name,
-    takes_data,
-    takes_no_edges,
-    takes_nothing,
-    ways_of,
-    ways_of_data,
     why_kinds,
 )
 from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.sampled import LAYER_NAMES, SampledLayers, ends_the_list
 from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
+from freshet.gnn.pyg.forward.unread import drop_unread, is_alike
+from freshet.gnn.pyg.forward.ways import ways_to_call
 from freshet.gnn.pyg.functions import function_step
 from freshet.gnn.pyg.refusals import TAKEN, why_not_part
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, ExportError, OwnRun, Step, Traced, refuse_weights
@@ -71,7 +65,7 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     name = f"{type(module).__name__}.{asked.method}"
     if reason := why_kinds(module):
         raise ExportError(reason)
-    ways, more = _ways(module, name, parameters, asked)
+    ways, more = ways_to_call(module, name, parameters, asked)
     try:
         ops, result, how = _traced_one_way(module, ways, head, asked)
     except ExportError:
@@ -85,7 +79,7 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
     if how.weights is None:
         _refuse_unnamed_weights(module, head, asked, how, [p.name for p in more if p.name != how.attributes])
         if rest := read_rest(getattr(module, asked.method), parameters):
-            how, ops, result = _by_rest(module, head, asked, how, rest)
+            how, ops, result = _by_rest(module, head, asked, how, rest) or (how, ops, result)
 
     def run(copy: Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Any:
         given = how.shapes.of(edge_weight, edge_attr)
@@ -104,34 +98,6 @@ def _own_run(module: Module, how: Parameters, held: HeldData, asked: Asked, widt
         return asked.of(copy, how._replace(held=own).call(getattr(copy, asked.method), x, edge_index, *given))
 
     return OwnRun(own.name, own.graph(width, how.weights_of_data), run)
-
-
-def _ways(
-    module: Module, name: str, parameters: list[inspect.Parameter], asked: Asked
-) -> tuple[list[Parameters], list[inspect.Parameter]]:
-    """The ways in which a forward may be called, the likeliest first, and its parameters beside rows and edges.
-
-    Raises: ExportError where there is none.
-    """
-    if takes_data(parameters):
-        return ways_of_data(), []
-    held, read = bool(data_of(module)), field_read(getattr(module, asked.method))
-    if held and takes_nothing(parameters):
-        return [one._replace(held=HeldData()) for one in ways_of_data()], []
-    if held and read and takes_no_edges(parameters):
-        ways = ways_of(module, name, None, parameters[1:], recorded=asked.recorded)
-        return [one._replace(takes_edges=False, held=HeldData(parameters[0].name)) for one in ways], parameters[1:]
-    if (by_name := rows_by_name(name, parameters, asked.columns)) is not None:
-        rows, named, more = by_name
-        return [one._replace(rows=rows) for one in ways_of(module, name, named, more, recorded=asked.recorded)], more
-    try:
-        edges, more = edge_parameter(name, parameters)
-    except ExportError as error:
-        if read and not held:
-            refuse(f"{error}. {read} is read, and is no field of a Data of torch_geometric")
-        raise
-    ways = ways_of(module, name, edges, more, recorded=asked.recorded)
-    return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
 
 
 def _traced_one_way(
@@ -222,8 +188,8 @@ def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how:
 
 def _by_rest(
     module: Module, head: str | None, asked: Asked, how: Parameters, rest: list[inspect.Parameter]
-) -> tuple[Parameters, Operations, str]:
-    """Trace a forward that may take weights by *args or **kwargs.
+) -> tuple[Parameters, Operations, str] | None:
+    """Trace a forward that may take weights by *args or **kwargs; None where all that it has is *args, without these.
 
     Raises: ExportError where no conv gets them.
     """
@@ -238,6 +204,8 @@ def _by_rest(
             continue
         if any(step.edge_weights for step in ops.steps(result)):
             return one, ops, result
+    if is_rest(list(inspect.signature(getattr(module, asked.method)).parameters.values())):
+        return None
     shown = ", ".join(("*" if one.kind is inspect.Parameter.VAR_POSITIONAL else "**") + one.name for one in rest)
     refuse(
         f"{type(module).__name__}.{asked.method} reads {shown}, which may hold weights of edges or what is not looked "
@@ -261,10 +229,30 @@ def _traced(
         return _dense if label == head else None
 
     graph, given, root = _graph(name, module, how, head, asked)
-    results = _read(ops, graph, given, root, name, rows, opens, shapes=how.shapes, asked=asked)
+    results = _read(ops, graph, given, root, name, rows, opens, how=how, asked=asked)
     if len(results) != 1:
         refuse(f"{name} returns the rows of {len(results)} layers, expected one. {TAKEN}")
+    if how.needless:
+        _refuse_without(module, how, head, asked)
     return results[0]
+
+
+def _refuse_without(module: Module, how: Parameters, head: str | None, asked: Asked) -> None:
+    """Refuse a forward that makes other rows where parameters that nothing reads are None; one may fail so.
+
+    Raises: ExportError naming them.
+    """
+    graphs = list[Any]()
+    for one in (how, how._replace(absent=True)):
+        try:
+            graph, _, root = _graph("", module, one, head, asked)
+            _pruned(graph, root.inner, asked)
+        except Exception:  # whatever it is, nobody calls it so
+            return
+        drop_unread(graph, how.needless, how.needs)
+        graphs.append(graph)
+    if not is_alike(*graphs):
+        refuse(f"{how.needs}. What it makes depends on whether {' or '.join(how.needless)} is None")
 
 
 def _graph(
@@ -314,7 +302,7 @@ def _read(
     rows: Sequence[str],
     opens: Callable[[str], Any],
     *,
-    shapes: Shapes,
+    how: Parameters,
     asked: Asked,
 ) -> list[str]:
     """Note the operations of a graph; returns the names of the rows that it gives."""
@@ -322,15 +310,22 @@ def _read(
     if reason := reads_dicts(nodes):
         refuse(f"{name or 'the module'} {reason}")
     refuse_overwritten(graph, root, name)
-    if asked.output is not None:
-        nodes[-1].args = (asked.of(getattr(root, "inner", root), nodes[-1].args[0]),)
-    elif isinstance(nodes[-1].args[0], tuple | list | dict) and len(rows) == 1 and not name:
+    if asked.output is None and isinstance(nodes[-1].args[0], tuple | list | dict) and len(rows) == 1 and not name:
         raise ExportError(_several(getattr(root, "inner", root), asked, nodes[-1].args[0]))
+    _pruned(graph, getattr(root, "inner", root), asked)
+    drop_unread(graph, how.needless, how.needs)
+    samples = Samples(given, how.shapes)
+    return EncodingReader(ops, graph, given, root, name, rows, opens, samples, asked=asked).results()
+
+
+def _pruned(graph: Any, module: Module, asked: Asked) -> None:
+    """Have a graph give the result that is asked for, and erase operations that this does not read."""
+    nodes = list(graph.nodes)
+    if asked.output is not None:
+        nodes[-1].args = (asked.of(module, nodes[-1].args[0]),)
     for node in reversed(nodes):
         if not node.users and node.op not in ("output", "placeholder"):
             graph.erase_node(node)
-    samples = Samples(given, shapes)
-    return EncodingReader(ops, graph, given, root, name, rows, opens, samples, asked=asked).results()
 
 
 def _several(module: Module, asked: Asked, results: Any) -> str:
@@ -354,7 +349,7 @@ def traced_function(ops: Operations, name: str, function: Any, rows: Sequence[st
     root = TracedRoot(None, lambda _, given: function(*given.rows))
     tracer = Tracer(None, names=ModuleInputs(names, ["edge_index"], ["edge_weight"], ["edge_attr"]))
     graph, given = tracer.graph_of(root, name)
-    return _read(ops, graph, given, root, name, rows, lambda label: None, shapes=STANDARD, asked=FORWARD)
+    return _read(ops, graph, given, root, name, rows, lambda label: None, how=Parameters(), asked=FORWARD)
 
 
 def called(

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import Module
 from torch_geometric.data import Data
-from torch_geometric.nn import Aggregation, MessagePassing
+from torch_geometric.nn import Aggregation
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
+from freshet.gnn.pyg.forward.unread import standing_for
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
@@ -27,7 +28,23 @@ DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero
 ROWS_BESIDE = ", or where it has rows of vertices give their widths: features={'a': 3, 'b': 5}, side by side in x"
 ROWS_BESIDE += "; where it has numbers of edges take one edge_attr, and columns of it"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
-_NO_WEIGHTS = ("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "target", "id", "num", "time", "src")
+_NO_WEIGHTS = {
+    "index",
+    "label",
+    "batch",
+    "size",
+    "mask",
+    "neg",
+    "pos",
+    "pair",
+    "pairs",
+    "target",
+    "id",
+    "num",
+    "time",
+    "src",
+}
+_NO_WEIGHTS |= {"type", "types", "relation"}
 
 
 class ModuleInputs(NamedTuple):
@@ -66,7 +83,8 @@ STANDARD = Shapes()
 class Parameters(NamedTuple):
     """Parameters of a forward for edges, weights and attributes, by name; edges None if they come second, by place.
 
-    rows: the parameters for rows, with their widths, where it is not the first one alone; 0 for all columns.
+    rows: the parameters for rows, with their widths, where it is not the first one alone; 0 for all columns. needless:
+    parameters that it needs, of which nothing may be read; `needs` begins the refusal. absent: whether these are None.
     """
 
     edges: str | None = None
@@ -83,6 +101,9 @@ class Parameters(NamedTuple):
     layers: SampledLayers | None = None  # in the place of edges
     held: HeldData | None = None  # a Data that it reads without being given it
     rows: tuple[tuple[str, int], ...] = ()
+    needless: tuple[str, ...] = ()
+    needs: str = ""
+    absent: bool = False
 
     @property
     def weights_of_data(self) -> str:
@@ -110,6 +131,7 @@ class Parameters(NamedTuple):
         if self.attributes is not None:
             options[self.attributes] = edge_attr
         options |= {name: of_sample(name, *sizes) if self.hops else None for name in self.of_sample}
+        options |= {name: None if self.absent else standing_for(name, x) for name in self.needless}
         if self.edges is not None:
             options[self.edges] = edge_index
         if self.rows:
@@ -136,8 +158,6 @@ def ways_of(
     """The ways in which a forward may be called, the likeliest first; `more`: its parameters beside rows and edges.
 
     `recorded`: whether it may make of attributes what convs read.
-
-    Raises: ExportError where it needs what it cannot be given.
     """
     parts = list(module.modules())
     reads, adds = any(map(takes_attributes, parts)), any(map(adds_attributes, parts))
@@ -146,9 +166,13 @@ def ways_of(
     sampled = tuple(p.name for p in more if p.name in OF_SAMPLES and p.default is p.empty)
     more = [p for p in more if p.name not in sampled]
     for attributes in [found] if reads or found is None else [found, None]:
-        weight_name = _weight_parameter(name, [p for p in more if p.name != attributes])
+        weight_name, others = _weight_parameter([p for p in more if p.name != attributes])
         only = not reads and attributes is not None
         how = Parameters(edges, weight_name, attributes=attributes, of_sample=sampled, reads_them=only)
+        if others:
+            how = how._replace(needless=others, needs=_needs(name, others))
+            guessed = (weight_name,) if weight_name not in (None, *WEIGHT_NAMES) else ()
+            ways += [how._replace(weights=None, needless=(*guessed, *others))] if guessed else []
         ways.append(how)
         if weight_name is not None:  # edge_attr[:, 0] reads a column
             ways.append(how._replace(shapes=Shapes(column=True)))
@@ -268,30 +292,29 @@ def _attribute_parameter(parameters: list[inspect.Parameter]) -> str | None:
     return next(iter([*named, *required[:1]]), None)
 
 
-def _weight_parameter(name: str, parameters: list[inspect.Parameter]) -> str | None:
-    """The parameter of a forward that takes edge weights, among those past edge_index; None where none does.
-
-    Raises: ExportError where it needs another one.
-    """
+def _weight_parameter(parameters: list[inspect.Parameter]) -> tuple[str | None, tuple[str, ...]]:
+    """The parameter of a forward that takes edge weights, among those past edge_index; and the others that it needs."""
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
     named = sorted((p.name for p in parameters if p.name in WEIGHT_NAMES), key=WEIGHT_NAMES.index)
-    first = [p.name for p in parameters[:1] if p.name in required and not _is_no_weight(p.name)]
+    first = [p.name for p in parameters[:1] if p.name in required and not is_no_weight(p.name)]
     weight_name = next(iter(named + first), None)
-    if others := [one for one in required if one != weight_name]:
-        msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
-        msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ROWS_BESIDE
-        if unread := [one for one in others if one in ATTRIBUTE_NAMES]:
-            msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"
-        raise ExportError(msg)
-    return weight_name
+    return weight_name, tuple(one for one in required if one != weight_name)
 
 
-def _is_no_weight(name: str) -> bool:
+def _needs(name: str, others: Sequence[str]) -> str:
+    """Say that a forward needs parameters that it cannot be given, and what to do."""
+    msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+    msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ROWS_BESIDE
+    if unread := [one for one in others if one in ATTRIBUTE_NAMES]:
+        msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"
+    return msg
+
+
+def is_no_weight(name: str) -> bool:
+    """Return whether a parameter, by its name, takes no weights of edges."""
     return any(part in name.lower().split("_") for part in _NO_WEIGHTS)
 
 
-_ENCODERS = ("encoder", "enc", "gnn", "gnn_encoder", "backbone", "embedder")
-_ENCODES = ("encode", "embed", "get_embedding", "get_embeddings", "encode_nodes")
 _TO_HETERO = "torch_geometric.nn.to_hetero"
 _OF_DICTS = ("items", "keys", "values", "get")
 _BY_DICTS = {f"torch_geometric.nn.{name}" for name in ("HeteroConv", "HeteroDictLinear", "HGTConv", "HANConv")}
@@ -352,6 +375,14 @@ def reads_dicts(nodes: Sequence[Any]) -> str | None:
     return None
 
 
+def is_rest(parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether *args is all that a forward has, beside **kwargs: it is called as forward(x, edge_index)."""
+    kinds = {p.kind for p in parameters}
+    return (
+        inspect.Parameter.VAR_POSITIONAL in kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    )
+
+
 def read_rest(function: Any, parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
     """Return which of *args and **kwargs a function has and reads; one that passes them by needs none."""
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -360,35 +391,3 @@ def read_rest(function: Any, parameters: Sequence[inspect.Parameter]) -> list[in
         return rest
     read = {one.argval for one in dis.get_instructions(code) if one.opname.startswith("LOAD_")}
     return [one for one in rest if one.name in read]
-
-
-def encoder_hint(module: Module, error: str, method: str) -> str:
-    """Return how to export the part of a refused module that makes the rows of vertices; empty where there is none."""
-    if error.startswith(("output=", "method=")) or "several things" in error:
-        return ""
-    name, parts = type(module).__name__, dict(module.named_children())
-    # the rows of a ModuleList depend on what forward does between its parts
-    with_convs = [one for one, part in parts.items() if _has_convs(part) and not _is_list(part)]
-    named = [one for one in with_convs if one in _ENCODERS]
-    wholes = [one for one in with_convs if not _is_conv(parts[one]) and len(with_convs) == 1 and len(parts) > 1]
-    for part in (named or wholes)[:1]:
-        if not error.startswith(part):
-            return f"If its .{part} makes the rows of vertices, export that: export_model(model.{part}, folder)"
-    for one in _ENCODES:
-        function = getattr(type(module), one, None)
-        if one != method and callable(function) and len(inspect.signature(function).parameters) > 2:
-            how = f"export_model(model, folder, method={one!r})"
-            return f"If {name}.{one} makes the rows of vertices, export that: {how}"
-    return ""
-
-
-def _is_list(module: Module) -> bool:
-    return class_name(module) in ("torch.nn.ModuleList", "torch.nn.ModuleDict")
-
-
-def _is_conv(module: Module) -> bool:
-    return isinstance(module, MessagePassing)
-
-
-def _has_convs(module: Module) -> bool:
-    return any(_is_conv(part) for part in module.modules())

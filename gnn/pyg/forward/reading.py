@@ -11,6 +11,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
+from freshet.gnn.pyg.forward.edge_functions import POOLS
 from freshet.gnn.pyg.forward.in_place import gives_its_input, writes
 from freshet.gnn.pyg.forward.joins import Stack, joined_rows, reduced
 from freshet.gnn.pyg.forward.line import Operations
@@ -264,6 +265,7 @@ class Reader:
 
     def _reads_other(self, node: Any) -> str:
         read, inside = list(nodes_in((node.args, node.kwargs))), node.meta.get("inside")
+        inside = inside or next((one for one in POOLS if one == label_of(node)), None)
         others = [one for one in read if one in self._samples]
         if inside:
             return f"{inside} ({node.meta['line']}) {EDGE_FUNCTIONS[inside]}"

@@ -144,7 +144,8 @@ def _run_conv(
     if is_read(module):
         how = call_by_names(module)
         given = {how.rows: x, how.edges: edge_index, how.weights: edge_weight, how.attributes: edge_attr}
-        by_name: Tensor = module(**{name: value for name, value in given.items() if name is not None})
+        options = {name: value for name, value in given.items() if name is not None}
+        by_name: Tensor = module(**options, **how.constants)
         return by_name
     if takes_attributes(module) or (added and adds_attributes(module)):
         of_attributes: Tensor = module(x, edge_index, edge_attr=edge_attr)

@@ -165,6 +165,12 @@ def reads_kinds(module: Module, method: str) -> bool:
     return typed is not None and (typed.default is typed.empty or any(is_typed(part) for part in module.modules()))
 
 
+def may_leave_types(module: Module, method: str) -> bool:
+    """Return whether a forward needs the types of edges, and none of its convs is one that reads them."""
+    typed = typed_parameter(getattr(module, method))
+    return typed is not None and typed.default is typed.empty and not any(map(is_typed, module.modules()))
+
+
 def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, int], ...] = ()) -> ModuleCall:
     """Return how a module is called; `columns`: see ModuleCall.
 

@@ -18,7 +18,8 @@ from freshet.gnn.pyg.check import on_one_thread, theirs_of
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.forward.asked import Asked
-from freshet.gnn.pyg.forward.parameters import encoder_hint, made_with_bases
+from freshet.gnn.pyg.forward.hints import encoder_hint
+from freshet.gnn.pyg.forward.parameters import made_with_bases
 from freshet.gnn.pyg.forward.trace import refuse_no_method, refuse_wrapped
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs

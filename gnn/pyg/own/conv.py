@@ -14,7 +14,7 @@ from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.pyg.encoded_conv import EncodedConv, FunctionOfEdges
 from freshet.gnn.pyg.errors import RECORDED, refuse
-from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES
+from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES, is_no_weight
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.program import relation_layer
 from freshet.gnn.pyg.own.running import ConvWidths, fitting, read
@@ -156,10 +156,14 @@ def _given(step: Step) -> ConvCall:
 
 def call_by_names(conv: Any) -> ConvCall:
     """Return how a conv that is read is called, by the names of its parameters, with all that it takes of edges."""
-    names, attributes = list(inspect.signature(conv.forward).parameters), attributes_of(conv)
+    parameters, attributes = list(inspect.signature(conv.forward).parameters.values()), attributes_of(conv)
+    names = [p.name for p in parameters]
     edges = next((name for name in EDGE_NAMES if name in names), names[1])
-    weights = (name for name in WEIGHT_NAMES if name in names and name != attributes)
-    return ConvCall(names[0], edges, next(weights, None), attributes)
+    needed = [p.name for p in parameters[1:] if p.default is p.empty and p.name not in (edges, attributes)]
+    weights = [name for name in WEIGHT_NAMES if name in names and name != attributes]
+    weights += [name for name in needed[:1] if not is_no_weight(name)]  # as a forward's third parameter
+    constants = {name: None for name in needed if name == "size"}
+    return ConvCall(names[0], edges, next(iter(weights), None), attributes, constants)
 
 
 def _first(failures: Sequence[str]) -> str:

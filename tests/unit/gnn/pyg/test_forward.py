@@ -139,7 +139,7 @@ def weights_by_another_name(s: Any, x: Any, edge_index: Any, ew: Any = None) -> 
 
 
 def needs_more(s: Any, x: Any, edge_index: Any, edge_weight: Any, batch: Any) -> Any:
-    return s.conv(x, edge_index, edge_weight)
+    return s.conv(x, edge_index, edge_weight) * batch.view(-1, 1)
 
 
 def test_parameters_that_would_be_ignored_or_missing_are_refused_by_name(tmp_path: Path) -> None:

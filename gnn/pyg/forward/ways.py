@@ -1,0 +1,52 @@
+"""The ways in which a forward may be called, by its parameters and the Data within its reach."""
+
+from __future__ import annotations
+
+import inspect
+
+from torch.nn import Module
+
+from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.asked import Asked
+from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
+from freshet.gnn.pyg.forward.parameters import (
+    Parameters,
+    edge_parameter,
+    is_rest,
+    rows_by_name,
+    takes_data,
+    takes_no_edges,
+    takes_nothing,
+    ways_of,
+    ways_of_data,
+)
+
+
+def ways_to_call(
+    module: Module, name: str, parameters: list[inspect.Parameter], asked: Asked
+) -> tuple[list[Parameters], list[inspect.Parameter]]:
+    """The ways in which a forward may be called, the likeliest first, and its parameters beside rows and edges.
+
+    Raises: ExportError where there is none.
+    """
+    if takes_data(parameters):
+        return ways_of_data(), []
+    held, read = bool(data_of(module)), field_read(getattr(module, asked.method))
+    if held and takes_nothing(parameters):
+        return [one._replace(held=HeldData()) for one in ways_of_data()], []
+    if held and read and takes_no_edges(parameters):
+        ways = ways_of(module, name, None, parameters[1:], recorded=asked.recorded)
+        return [one._replace(takes_edges=False, held=HeldData(parameters[0].name)) for one in ways], parameters[1:]
+    if (by_name := rows_by_name(name, parameters, asked.columns)) is not None:
+        rows, named, more = by_name
+        return [one._replace(rows=rows) for one in ways_of(module, name, named, more, recorded=asked.recorded)], more
+    if is_rest(parameters):
+        return [Parameters()], []
+    try:
+        edges, more = edge_parameter(name, parameters)
+    except ExportError as error:
+        if read and not held:
+            refuse(f"{error}. {read} is read, and is no field of a Data of torch_geometric")
+        raise
+    ways = ways_of(module, name, edges, more, recorded=asked.recorded)
+    return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
