@@ -22,20 +22,23 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from freshet.gnn.pyg.export import ExportError, export_model
-from freshet.gnn.pyg.running import clone_of
+from freshet.gnn.pyg.running import clone_of, copy_of
 
 BETWEEN = ("a", "to", "b")
-_EDGES = ("edge_weight", "edge_attr", "edge_type", "pos_edge_index", "neg_edge_index", "pos")
+_EDGES = ("edge_weight", "edge_attr", "edge_type", "pos_edge_index", "neg_edge_index", "pos", "normal")
 _MOST = 12
 
 
 class Noted(NamedTuple):
-    """A conv of a test: the line and the call that makes it, and the arguments that it is called with."""
+    """A conv of a test: the line and the call that makes it, and the arguments that it is called with.
+
+    `inside`: calls within other modules. `self` of a call is the conv as it was at the first one.
+    """
 
     place: str
     made: str
-    conv: nn.Module
     calls: list[dict[str, Any]]
+    inside: list[dict[str, Any]]
 
 
 class _On(nn.Module):
@@ -89,6 +92,33 @@ class _WithPositions(_On):
         return self.conv(x[:, 3:], x[:, :3], edge_index)
 
 
+class _WithNormals(_On):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x[:, 6:], x[:, :3], x[:, 3:6], edge_index)
+
+
+class _OfDicts(nn.Module):
+    """A HeteroConv that is called with further rows by kind: each argument is columns of the rows, or all edges."""
+
+    def __init__(self, conv: nn.Module, args: list[slice | None], options: dict[str, slice | None]) -> None:
+        super().__init__()
+        self.conv, self.args, self.options = conv, args, options
+
+    def called(self, x_dict: Any, edge_index_dict: Any, **edges: Any) -> Any:
+        """Return what the conv gives."""
+        given = [edge_index_dict if at is None else {kind: x[:, at] for kind, x in x_dict.items()} for at in self.args]
+        named = {name: {kind: x[:, at] for kind, x in x_dict.items()} for name, at in self.options.items()}
+        return self.conv(*given, **named, **edges)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return self.called(x_dict, edge_index_dict)
+
+
+class _OfDictsWeighted(_OfDicts):
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any) -> Any:  # type: ignore[override]
+        return self.called(x_dict, edge_index_dict, edge_weight_dict=edge_weight_dict)
+
+
 class Related(nn.Module):
     """A HeteroConv of one relation, between two kinds if nothing else is said."""
 
@@ -123,6 +153,7 @@ _PLAIN: dict[tuple[str, ...], Any] = {
     ("edge_attr", "edge_type"): _TypedAttributed,
     ("pos_edge_index", "neg_edge_index"): _Signed,
     ("pos",): _WithPositions,
+    ("pos", "normal"): _WithNormals,
 }
 _RELATED: dict[tuple[str, ...], Any] = {
     (): Related,
@@ -132,10 +163,12 @@ _RELATED: dict[tuple[str, ...], Any] = {
 
 
 @contextmanager
-def _noting(tests: Path, noted: list[Noted]) -> Iterator[None]:
-    """Note what files below a folder make of PyG's convs, and how they call them."""
-    classes = [getattr(pyg.conv, name) for name in pyg.conv.__all__ if name != "MessagePassing"]
-    inits, by_id = {one: one.__init__ for one in classes}, dict[int, Noted]()
+def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
+    """Note what files below a folder make of PyG's convs and of their own, and how they call them.
+
+    Yields what pytest takes as a plugin.
+    """
+    inits, by_id = dict[type, Any](), dict[int, Noted]()
     depth, call_of = [0], nn.Module.__call__
 
     def init_of(kind: type) -> Any:
@@ -146,7 +179,7 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[None]:
             if file.parent == tests and type(self) is kind:
                 given = [*map(_shown, args), *(f"{name}={_shown(one)}" for name, one in options.items())]
                 made = f"{kind.__name__}({', '.join(given)})"
-                by_id[id(self)] = Noted(f"{file.name}:{caller.f_lineno}", made, self, [])
+                by_id[id(self)] = Noted(f"{file.name}:{caller.f_lineno}", made, [], [])
                 noted.append(by_id[id(self)])
 
         return init
@@ -157,18 +190,36 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[None]:
             made = call_of(self, *args, **options)
         finally:
             depth[0] -= 1
-        if depth[0] == 0 and id(self) in by_id:
-            by_id[id(self)].calls.append(inspect.signature(type(self).forward).bind(self, *args, **options).arguments)
+        if id(self) in by_id:
+            calls = by_id[id(self)].calls if depth[0] == 0 else by_id[id(self)].inside
+            given = inspect.signature(type(self).forward).bind(self, *args, **options).arguments
+            calls.append(given | {"self": calls[0]["self"] if calls else copy_of(self)})
         return made
 
+    def note(kind: Any) -> None:
+        inits[kind] = kind.__init__
+        kind.__init__ = init_of(kind)
+
+    class Own:
+        def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+            for module in {item.module for item in items}:
+                for kind in vars(module).values():
+                    if (
+                        isinstance(kind, type)
+                        and issubclass(kind, pyg.MessagePassing)
+                        and kind.__module__ == module.__name__
+                    ):
+                        note(kind)
+
     try:
-        for one in classes:
-            one.__init__ = init_of(one)
+        for name in pyg.conv.__all__:
+            if name != "MessagePassing":
+                note(getattr(pyg.conv, name))
         nn.Module.__call__ = call
-        yield
+        yield Own()
     finally:
-        for one in classes:
-            one.__init__ = inits[one]
+        for one, init in inits.items():
+            one.__init__ = init
         nn.Module.__call__ = call_of
 
 
@@ -185,12 +236,16 @@ def convs_of_tests(checkout: Path) -> Iterator[tuple[str, str, str]]:
     """
     tests, noted = (checkout / "test" / "nn" / "conv").resolve(), list[Noted]()
     options = ["-q", "-n0", "-p", "no:cacheprovider", "--import-mode=importlib", f"--rootdir={tests}"]
-    with _noting(tests, noted), redirect_stdout(sys.stderr):
-        pytest.main([*options, str(tests)])
+    with _noting(tests, noted) as plugin, redirect_stdout(sys.stderr):
+        pytest.main([*options, str(tests)], plugins=[plugin])
     by_place = dict[str, dict[str, Noted]]()
     for one in noted:
         if _different(one.calls):
             by_place.setdefault(one.place, {})[one.made] = one
+    alone = {*by_place}
+    for one in noted:
+        if one.place not in alone and _different(one.inside):
+            by_place.setdefault(one.place, {})[one.made] = one._replace(calls=one.inside)
     for place, made in by_place.items():
         step = max(1, len(made) // _MOST)
         whys = ((name, _why(one)) for name, one in islice(made.items(), 0, None, step))
@@ -203,7 +258,7 @@ def _why(noted: Noted) -> str:
     found = "it is not called"
     for call in _different(noted.calls):
         try:
-            found = _refused(noted.conv, call)
+            found = _refused(call)
         except Exception as error:  # PyG does not run it so
             found = f"it is not tried here ({type(error).__name__}: {error})"
         if not found:
@@ -223,10 +278,10 @@ def _tensors(given: Any) -> list[torch.Tensor]:
     return [given] if isinstance(given, torch.Tensor) else []
 
 
-def _refused(conv: Any, call: dict[str, Any]) -> str:
+def _refused(call: dict[str, Any]) -> str:
     """Return why a conv is refused that is called so."""
     given = {name: one for name, one in call.items() if name != "self" and one is not None}
-    conv, rows = clone_of(conv), next(iter(given.values()), None)
+    conv, rows = clone_of(call["self"]), next(iter(given.values()), None)
     for name in ("_explain", "_edge_mask", "_loop_mask"):
         conv.__dict__.pop(name, None)
     dicts = [one for one in _flat(given.values()) if isinstance(one, dict)]
@@ -234,7 +289,11 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
     options: dict[str, Any] = {}
     if dicts:
         module, widths = conv, {kind: one.shape[-1] for kind, one in dicts[0].items() if torch.is_tensor(one)}
-        options = {"metadata": (list(dicts[0]), list(dicts[1])), "features": widths}
+        relations = next(list(one) for one in dicts if all(isinstance(key, tuple) for key in one))
+        if isinstance(conv, pyg.HeteroConv):
+            module, added = _of_dicts(conv, given)
+            widths = {kind: width + added for kind, width in widths.items()}
+        options = {"metadata": (list(dicts[0]), relations), "features": widths}
         options |= {"stats_from": tuple(dicts[:2])} if isinstance(conv, pyg.HANConv) else {}
     elif isinstance(rows, tuple):
         if any(one is None for one in rows):
@@ -246,7 +305,7 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
         }
     else:
         more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}
-        if set(given) - {"x"} and any(name.startswith(("hyper", "node", "normal")) for name in given):
+        if set(given) - {"x"} and any(name.startswith(("hyper", "node")) for name in given):
             return f"it reads {', '.join(given)}"
         module = _PLAIN[edges](
             conv,
@@ -256,7 +315,9 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
         )
         if isinstance(rows, torch.Tensor) and rows.is_floating_point():
             width = rows.shape[1:].numel() if isinstance(conv, pyg.DNAConv) else rows.shape[-1]
-            options = {"features": width + 3 * ("pos" in edges)}
+            options = {"features": width + 3 * len({"pos", "normal"} & {*edges})}
+    if (attributes := given.get("edge_attr")) is not None and torch.is_tensor(attributes) and not dicts:
+        options["edge_features"] = attributes.shape[-1] if attributes.dim() > 1 else 1
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -264,6 +325,27 @@ def _refused(conv: Any, call: dict[str, Any]) -> str:
         except ExportError as error:
             return str(error).split(": ", 1)[-1].split(". Nearest")[0]
     return ""
+
+
+def _of_dicts(conv: Any, given: dict[str, Any]) -> tuple[nn.Module, int]:
+    """Return a HeteroConv as it is called, and how many columns of the rows hold its further rows."""
+    args, named = given["args_dict"], given.get("kwargs_dict", {})
+    first, *further = [one for one in (*args, *named.values()) if not any(isinstance(key, tuple) for key in one)]
+    if not further:
+        return conv, 0
+    places, begin = dict[tuple[int, ...], slice](), 0
+    for one in further:
+        if _ids(one) not in places and _ids(one) != _ids(first):
+            width = max(rows.shape[-1] for rows in one.values())
+            places[_ids(one)], begin = slice(begin, begin + width), begin + width
+    places[_ids(first)] = slice(begin, None)
+    kind = _OfDictsWeighted if "edge_weight_dict" in named else _OfDicts
+    of_names = {name: places[_ids(one)] for name, one in named.items() if _ids(one) in places}
+    return kind(conv, [places.get(_ids(one)) for one in args], of_names), begin
+
+
+def _ids(rows: dict[Any, Any]) -> tuple[int, ...]:
+    return tuple(map(id, rows.values()))
 
 
 def _flat(given: Any) -> Iterator[Any]:

@@ -97,6 +97,12 @@ def test_rgat_of_several_heads_and_past_eight_types(tmp_path: Path) -> None:
     hold(export_model(module, tmp_path), typed(module.double()), (0, 2))
 
 
+def test_film_of_types(tmp_path: Path) -> None:
+    first, second = pyg.FiLMConv(3, 4, 3, act=nn.Sigmoid()), pyg.FiLMConv(4, 3, 3, nn=nn.Linear(4, 6), aggr="max")
+    module = of.randomised(of.Typed(first, second))
+    hold(export_model(module, tmp_path), typed(module.double()), (0, 1))
+
+
 def test_rgat_by_products_of_scores(tmp_path: Path) -> None:
     by_products = {"attention_mode": "multiplicative-self-attention", "heads": 2}
     first = pyg.RGATConv(3, 2, 3, dim=2, **by_products)

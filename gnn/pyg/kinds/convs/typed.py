@@ -1,4 +1,4 @@
-"""RGCNConv, FastRGCNConv and RGATConv as convs on relations, one for each type of edges."""
+"""RGCNConv, FastRGCNConv, RGATConv and FiLMConv as convs on relations, one for each type of edges."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from freshet.gnn.declarations import GATConv, SAGEConv, TransformerConv
 from freshet.gnn.pyg.encoded_conv import FunctionOfEdges
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.aggregators import aggr_of
+from freshet.gnn.pyg.kinds.convs.film import FilmSkip, films_of_types, is_film_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.steps import ConvCall, Converted, Step, Weights, array_of, check_conv, class_name, tensors
@@ -27,7 +28,7 @@ _TYPED = ("torch_geometric.nn.RGCNConv", "torch_geometric.nn.FastRGCNConv", "tor
 
 def is_typed(module: Any) -> bool:
     """Return whether a conv reads the type of each edge, and has a matrix for each."""
-    return class_name(module) in _TYPED
+    return class_name(module) in _TYPED or is_film_of_types(module)
 
 
 def reads_attributes_of_types(module: Any) -> bool:
@@ -72,6 +73,12 @@ def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, k
     Raises: ExportError for an option that cannot be taken over, and for another number of types.
     """
     target, added, many = rows, list[str](), len(kinds.relations)
+    if rows is not None and is_film_of_types(step.op):
+        _check(step, many)
+        films = [ops.conv(place, OnRelation(j, rows, rows, one)) for j, one in enumerate(films_of_types(step))]
+        return ops.join(
+            f"{step.name}.sum", "sum", [*films, ops.function(f"{step.name}.skip", FilmSkip(step.op), [rows])]
+        )
     if rows is None:
         convs, table, root = learned_convs(step, many)
         rows = ops.learned(f"{step.name}.weight", 0, table)
