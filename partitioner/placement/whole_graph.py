@@ -9,6 +9,10 @@ Source: RIPPLE++ section 4 begins its streams like that; Karypis and Kumar, METI
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 EDGES_MAX = 1 << 23  # larger graphs come as a stream
@@ -42,8 +46,24 @@ def whole_masters(src: np.ndarray, dst: np.ndarray, vertices: int, parts: int) -
     graph = pymetis.CSRAdjacency(starts, number[adjacent % vertices])
     del adjacent
     masters = np.full(vertices, -1, np.int32)
-    masters[linked] = pymetis.part_graph(parts, graph, vweights=work).vertex_part
+    with _metis_stops():
+        masters[linked] = pymetis.part_graph(parts, graph, vweights=work).vertex_part
     return masters
+
+
+@contextmanager
+def _metis_stops() -> Iterator[None]:
+    """Have a SIGTERM that comes while METIS runs stop this process as at any other time.
+
+    METIS reports its own errors by SIGTERM and catches it, so a stop looks like an error of METIS. Its handler is left
+    by a jump: the signal is still blocked.
+    """
+    try:
+        yield
+    except RuntimeError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.raise_signal(signal.SIGTERM)
+        raise
 
 
 def _neighbours(src: np.ndarray, dst: np.ndarray, vertices: int) -> np.ndarray:

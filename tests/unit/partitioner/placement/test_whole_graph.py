@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -116,3 +118,26 @@ def test_parts_hold_the_graph_in_the_stream_that_follows(strategy: str, parts: i
         for part, (receiver, block) in enumerate(zip(receivers, blocks, strict=True)):
             receiver.apply(block, part, epoch)
         check_receivers(receivers, reference, strings=False)
+
+
+def test_a_process_that_is_stopped_while_metis_runs_stops() -> None:
+    code = """
+import os, signal, subprocess, sys
+import numpy as np
+import pymetis
+from freshet.partitioner.placement.whole_graph import whole_masters
+
+part_graph = pymetis.part_graph
+
+def stopped(*args, **options):
+    subprocess.Popen(["sh", "-c", f"sleep 0.1; kill {os.getpid()}"])
+    while True:  # METIS catches the signal in one of these passes
+        part_graph(*args, **options)
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+pymetis.part_graph = stopped
+src, dst = np.random.default_rng(1).integers(0, 20_000, (2, 200_000))
+whole_masters(src, dst, 20_000, 4)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 143, ended.stderr
