@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
+import torch
 from torch import Tensor, block_diag, nn
-from torch_geometric.nn import aggr
+from torch.nn import functional
+from torch_geometric.nn import MessagePassing, MFConv, aggr
 from torch_geometric.nn.conv import dna_conv
+from torch_geometric.utils import degree
 
 from freshet.gnn.pyg.aggregations import AGGREGATORS, FUSED_ONCE, OF_MESSAGES, name_of
 
@@ -48,7 +52,7 @@ def is_opened(aggregation: Any) -> bool:
 
 
 _OPENED = ("softmax", "powermean")
-_MIXED = ("sum", "mean", "max", "min", "proj")
+_MIXED = ("sum", "mean", "max", "min", "proj", "attn", "logsumexp", "std", "var")
 _SUMS = ("GINEConv", "ResGatedGraphConv")
 _AGGREGATING = (
     *("GraphConv", "SAGEConv", "GCNConv", "GINConv", "NNConv", "GMMConv", "CGConv", "GENConv", "EdgeConv"),
@@ -73,10 +77,62 @@ class _OneMatrix(nn.Module):
         return made if self.bias is None else made + self.bias
 
 
+class _OfAggregates(nn.Module):
+    """Attention between the aggregates of each vertex, each by itself as functions of their numbers."""
+
+    def __init__(self, of: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.weight, self.bias, self.out, self.heads = of.in_proj_weight, of.in_proj_bias, of.out_proj, of.num_heads
+
+    def forward(self, query: Tensor, *same: Tensor) -> tuple[Tensor, None]:
+        rows = [functional.linear(one, self.weight, self.bias).chunk(3, dim=-1) for one in query]
+        queries, keys, values = ([one.view(len(one), self.heads, -1) for one in of] for of in zip(*rows, strict=True))
+        made = []
+        for of in queries:
+            scores = [(of * key).sum(-1) * of.size(-1) ** -0.5 for key in keys]
+            most = reduce(torch.maximum, scores)
+            weights = [(one - most).exp() for one in scores]
+            total = reduce(torch.add, weights)
+            shares = [(one / total).unsqueeze(-1) for one in weights]
+            mixed = reduce(torch.add, [share * value for share, value in zip(shares, values, strict=True)])
+            made.append(self.out(mixed.reshape(len(mixed), -1)))
+        return torch.stack(made), None
+
+
+class _ByDegree(MessagePassing):
+    """MFConv with the matrices of all degrees, of which a vertex takes those of its own."""
+
+    def __init__(self, of: MFConv) -> None:
+        super().__init__(aggr=of.aggr_module, flow=of.flow)
+        self.lins_l, self.lins_r, self.max_degree = of.lins_l, of.lins_r, of.max_degree
+
+    def forward(self, x: Any, edge_index: Tensor, size: Any = None) -> Tensor:
+        x = (x, x) if isinstance(x, Tensor) else x
+        own = x[1]
+        many = size[1] if own is None else own.size(0)
+        most = degree(edge_index[1], many, dtype=x[0].dtype).clamp(max=self.max_degree).view(-1, 1)
+        sums = self.propagate(edge_index, x=x, size=size)
+        made = [
+            left(sums) if own is None else left(sums) + right(own)
+            for left, right in zip(self.lins_l, self.lins_r, strict=True)
+        ]
+        return reduce(torch.add, [(1 - (most - d).abs()).clamp(min=0) * one for d, one in enumerate(made)])
+
+
 def readable(module: nn.Module) -> nn.Module:
     """Return a module, of one's own copy, without layers that put the rows of all vertices into one matrix."""
+    if type(module) is MFConv:
+        return _ByDegree(module)
     for parent in list(module.modules()):
         for name, part in list(parent.named_children()):
             if type(part) is dna_conv.Linear:
                 setattr(parent, name, _OneMatrix(part))
+            if type(parent) is aggr.MultiAggregation and _is_plain_attention(part):
+                setattr(parent, name, _OfAggregates(part))
     return module
+
+
+def _is_plain_attention(part: nn.Module) -> bool:
+    """Return whether attention is between aggregates alone, and not between vertices."""
+    plain = type(part) is nn.MultiheadAttention and not part.batch_first and not part.add_zero_attn
+    return plain and part.bias_k is None and part.in_proj_weight is not None

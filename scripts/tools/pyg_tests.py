@@ -100,7 +100,7 @@ class _WithNormals(_On):
 class _OfDicts(nn.Module):
     """A HeteroConv that is called with further rows by kind: each argument is columns of the rows, or all edges."""
 
-    def __init__(self, conv: nn.Module, args: list[slice | None], options: dict[str, slice | None]) -> None:
+    def __init__(self, conv: nn.Module, args: list[slice | None], options: dict[str, slice]) -> None:
         super().__init__()
         self.conv, self.args, self.options = conv, args, options
 
@@ -168,7 +168,7 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
 
     Yields what pytest takes as a plugin.
     """
-    inits, by_id = dict[type, Any](), dict[int, Noted]()
+    inits, own, by_id = dict[Any, Any](), set[Any](), dict[int, Noted]()
     depth, call_of = [0], nn.Module.__call__
 
     def init_of(kind: type) -> Any:
@@ -198,6 +198,8 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
 
     def note(kind: Any) -> None:
         inits[kind] = kind.__init__
+        if "__init__" in vars(kind):
+            own.add(kind)
         kind.__init__ = init_of(kind)
 
     class Own:
@@ -219,7 +221,10 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
         yield Own()
     finally:
         for one, init in inits.items():
-            one.__init__ = init
+            if one in own:
+                one.__init__ = init
+            else:
+                del one.__init__
         nn.Module.__call__ = call_of
 
 

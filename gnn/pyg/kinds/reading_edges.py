@@ -11,7 +11,7 @@ from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.samples import vertices_of
 from freshet.gnn.pyg.kinds.by_type import picked_in_front
-from freshet.gnn.pyg.kinds.convs.within import opened_within
+from freshet.gnn.pyg.kinds.convs.within import opened_between, opened_within
 from freshet.gnn.pyg.kinds.operations import OnRelation
 from freshet.gnn.pyg.kinds.reading_ids import LookingReader
 from freshet.gnn.pyg.kinds.widths import how_wide, known_width
@@ -145,13 +145,15 @@ class EdgesReader(LookingReader):
         return source, target
 
     def _on_relation(self, node: Any, of: OnRelation, first: Sequence[str], constants: Mapping[str, Any]) -> str:
-        """Note a conv on a relation, within one kind as all that it is; `first` as opened_within has them."""
+        """Note a conv on a relation as all that it is; `first` as opened_within has them."""
         place, (source, target) = self._place(node), self._kinds.ends(of.relation)
         of = of._replace(step=of.step._replace(edge_width=self._edge_width))
         if source == target and of.source == of.target:
             rows = opened_within(self._ops, self._kinds, (place, of.relation), of.step, [of.source, *first], constants)
             if rows is not None:
                 return rows
+        if source != target and (rows := opened_between(self._ops, self._kinds, place, of)) is not None:
+            return rows
         return self._ops.conv(place, of)
 
     def _picks(self, node: Any) -> bool:

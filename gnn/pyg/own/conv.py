@@ -16,6 +16,7 @@ from freshet.gnn.pyg.encoded_conv import EncodedConv, FunctionOfEdges
 from freshet.gnn.pyg.errors import RECORDED, refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES, is_no_weight
 from freshet.gnn.pyg.own.lines import steps_of
+from freshet.gnn.pyg.own.parts import ConvParts, parts_of
 from freshet.gnn.pyg.own.program import relation_layer
 from freshet.gnn.pyg.own.running import ConvWidths, fitting, read
 from freshet.gnn.pyg.refusals import HOW_WIDE
@@ -74,6 +75,15 @@ def relation_conv_of(where: str, step: Step, source: int | None, target: int | N
     except (ExportError, ValueError) as error:
         msg = f"{where}: {name} is not supported: {error}. docs/guide/own_layers.md says what is read"
         raise ExportError(msg).of(_about(step)) from error
+
+
+def parts_between(step: Step, source: int, target: int) -> ConvParts:
+    """Return a conv between two kinds that has several aggregates as a conv for each; widths are those of its rows.
+
+    Raises: ExportError naming the place of what stops it.
+    """
+    widths = run_widths(step, source, target)
+    return parts_of(step.name, read(step, _given(step), widths), widths)
 
 
 def _conv_name(step: Step) -> str:

@@ -137,7 +137,7 @@ def relation_layer(name: str, result: Value, widths: ConvWidths) -> Converted:
 
     Raises: ExportError naming the place of what no conv of a relation does.
     """
-    result = _Behind().of(result)
+    result = BehindSoftmax().of(result)
     found = [one for one in all_of(result) if one.op == "aggregate"]
     if not found:
         refuse(f"{name}: it aggregates nothing: its rows depend on no edge of the relation")
@@ -212,7 +212,7 @@ def _plain(
     return {"aggr": kinds[0] if len(kinds) == 1 else tuple(kinds)}, first[-1] * len(kinds)
 
 
-class _Behind:
+class BehindSoftmax:
     """Values of vertices in which what is linear around a softmax is done behind the sum."""
 
     def __init__(self) -> None:

@@ -21,7 +21,9 @@ from freshet.gnn.pyg.forward.samples import Samples
 from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.widths import is_read_here, known_width
-from freshet.gnn.pyg.own.conv import opened_own, relation_conv_of
+from freshet.gnn.pyg.own.conv import end_widths, opened_own, parts_between, relation_conv_of
+from freshet.gnn.pyg.own.lines import steps_of
+from freshet.gnn.pyg.own.parts import TARGET
 from freshet.gnn.pyg.steps import ConvCall, Hop, Step
 from freshet.gnn.rows.jumps import CURRENT, Join, Keep, Operation
 
@@ -127,7 +129,7 @@ def opened_within(
     if type(step.op) in _ONE:
         return None
     width = _width(ops, rows[0], kinds) if is_read_here(step.op) else None
-    if is_read_here(step.op) and len(rows) == 1 and _is_one(where[0], step, width):
+    if is_read_here(step.op) and len(rows) == 1 and _is_one(where[0], step, width, width):
         return None
     within = WithinRelation(ops, kinds, *where)
     if is_of_hops(step.op):
@@ -145,6 +147,31 @@ def opened_within(
         return None
 
 
+def opened_between(ops: KindsOperations, kinds: Metadata, place: str, of: OnRelation) -> str | None:
+    """Note a conv between two kinds that has several aggregates, of which one is attention, as a conv for each.
+
+    Returns the name of its rows; None for a conv that is one conv on a relation, and for one that cannot be read so.
+    """
+    if of.target is None or not is_read_here(of.step.op) or of.step.given is None:
+        return None
+    source, target = _width(ops, of.source, kinds), _width(ops, of.target, kinds)
+    try:
+        ends = end_widths(of.step)
+        source, target = source or ends[0], target or ends[1]
+        if source is None or target is None or _is_one(place, of.step, source, target):
+            return None
+        parts = parts_between(of.step, source, target)
+    except ExportError:  # of which the conversion to one conv says more
+        return None
+    names = {TARGET: of.target}
+    for name, (layer, weights) in parts.convs.items():
+        step = Step(f"{of.step.name}.{name}", layer, weights=weights)
+        names[name] = ops.conv(place, of._replace(step=step))
+    within = WithinRelation(ops, kinds, place, of.relation)
+    steps = steps_of(of.step.name, parts.behind(names), begins=False)
+    return within.line(of.target, steps, names.values())
+
+
 def _width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
     try:
         return known_width(ops, rows, kinds)
@@ -152,10 +179,10 @@ def _width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
         return None
 
 
-def _is_one(place: str, step: Step, width: int | None) -> bool:
-    """Return whether a conv that is read is one conv on a relation; `width` is that of its rows, where known."""
+def _is_one(place: str, step: Step, source: int | None, target: int | None) -> bool:
+    """Return whether a conv that is read is one conv on a relation; widths are those of its rows, where known."""
     try:
-        relation_conv_of(place, step, width, width)
+        relation_conv_of(place, step, source, target)
     except ExportError:
         return False
     return True

@@ -18,8 +18,9 @@ from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import read_convs as of  # noqa: E402
-from tests.support.graphs.hetero_modules import METADATA, WIDTHS, WRITES, Layers  # noqa: E402
+from tests.support.graphs.hetero_modules import METADATA, WIDTHS, WRITES, Layers, randomised  # noqa: E402
 from tests.support.graphs.own import pooled_convs as pooled  # noqa: E402
+from tests.support.simulation.module_cases import hold  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 ALIKE, SAME = {"paper": 4, "author": 4}, ["message_conv"] * 3
@@ -134,11 +135,6 @@ class Sorted(Refused):
         return v_j.sort(dim=0).values
 
 
-class TwoSums(Refused):
-    def message(self, v_j: Any, k_i: Any, index: Any, size_i: Any) -> Any:
-        return v_j + v_j * softmax(v_j + k_i, index, None, size_i)
-
-
 class ByHand(Refused):
     def forward(self, x: Any, edge_index: Any, what: Any = None) -> Any:
         x = of.both(x)
@@ -147,6 +143,11 @@ class ByHand(Refused):
 
     def message(self, v_j: Any, k_i: Any, index: Any, size_i: Any) -> Any:
         return k_i * v_j
+
+
+class TwoSums(Refused):
+    def message(self, v_j: Any, k_i: Any, index: Any, size_i: Any) -> Any:
+        return v_j + v_j * softmax(v_j + k_i, index, None, size_i)
 
 
 class WithLoops(Refused):
@@ -161,7 +162,6 @@ class NoEdges(Refused):
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "sort": (Sorted, r"Sorted is not supported: test_own_relations.py:\d+: sort is no function of rows.*own_layers.md"),
-    "two sums": (TwoSums, "on a relation a conv has one sum, or several aggregates of the same edges without softmax"),
     "degrees in messages": (ByHand, "its messages read an aggregate of edges.*Nearest: aggr='mean' for degrees"),
     "self-loops": (
         WithLoops,
@@ -177,6 +177,32 @@ def test_what_is_not_read_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=message):
         export_model(of.on_relations(make), tmp_path / "M", metadata=METADATA)
     assert not (tmp_path / "M").exists()
+
+
+OF_SEVERAL: dict[str, tuple[Callable[..., Any], int]] = {
+    "two sums": (TwoSums, 2),
+    "sums and degrees in one": (lambda s, t, out: pyg.MFConv((s, t), out, max_degree=3), 1),
+    "softmax beside a maximum": (lambda s, t, out: pyg.SAGEConv((s, t), out, aggr=["softmax", "max", "powermean"]), 3),
+    "attention between aggregates": (
+        lambda s, t, out: pyg.SAGEConv(
+            (s, t),
+            out,
+            aggr=["mean", "softmax"],
+            aggr_kwargs={"mode": "attn", "mode_kwargs": {"in_channels": s, "out_channels": 4, "num_heads": 2}},
+        ),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_a_conv_of_several_aggregates_is_a_conv_for_each(name: str, tmp_path: Path) -> None:
+    make, many = OF_SEVERAL[name]
+    module = randomised(pyg.HeteroConv({WRITES: make(3, 5, 4)}))
+    model: Any = export_model(module, tmp_path / "M", metadata=METADATA, features=WIDTHS)
+    assert len([layer for layer in model.layers if isinstance(layer, HeteroConv)]) == many
+    module = module.double()
+    hold(model, lambda given: module(given.x, given.edges)["paper"], (1,))
 
 
 WRITTEN: dict[str, tuple[Callable[[], Any], dict[str, int] | None]] = {
