@@ -24,6 +24,7 @@ from freshet.job.serving.tables.served_job import ServedJob
 from freshet.job.units import readable
 from freshet.job.what_if.followed_graph import FollowedGraph
 from freshet.job.what_if.tried_events import TriedEvents
+from freshet.job.what_if.turns import GraphTurns
 from freshet.operators.factory import load_plan
 from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 
@@ -60,7 +61,7 @@ class WhatIfEngine:
         self._newest, self._again = newest, again
         self._plan: AnyPlan = load_plan(graph.settings.model)
         self._begin(graph)
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._turns, self._closed = GraphTurns(), threading.Event()
         self._asking = list[None]()  # an entry for each request: threads may append and pop at once
         self._failure: FreshetError | None = None
         self._thread = threading.Thread(target=self._follow, name="freshet-what-if", daemon=True)
@@ -87,28 +88,31 @@ class WhatIfEngine:
     ) -> Tried:
         """Return rows after what each item tries, each by itself; see `Tried`.
 
+        Others ask between two vertices, of the same epoch: who needs a later one waits until all are answered.
+
         Raises: FormError, TooFarError, NotYetError, NotReadyError.
         """
         deadline = time.monotonic() + timeout_s
-        with self._turn(timeout_s):
-            self._bring_on(max(min_epoch, self._newest()), deadline)
+        epoch = max(min_epoch, self._newest())
+        with self._turn(epoch, timeout_s):
+            self._bring_on(epoch if self._turns.is_kept else max(epoch, self._newest()), deadline)
             return self._answer(items, kind, most)
 
     @contextmanager
-    def _turn(self, timeout_s: float) -> Iterator[None]:
-        """Have the graph for a request.
+    def _turn(self, epoch: int, timeout_s: float) -> Iterator[None]:
+        """Have the graph for a request, which can be brought on to the epoch.
 
         Raises: NotYetError where others have it for longer than that.
         """
         self._asking.append(None)
         try:
-            if not self._lock.acquire(timeout=timeout_s):
+            if not self._turns.begin(lambda: self._graph.epoch >= epoch, timeout_s):
                 msg = f"what if: after {timeout_s:g} s the graph is still read, or others ask; give a longer timeout"
                 raise NotYetError(msg)
             try:
                 yield
             finally:
-                self._lock.release()
+                self._turns.end()
         finally:
             self._asking.pop()
 
@@ -147,7 +151,7 @@ class WhatIfEngine:
             graph = self._again()
         except FreshetError:
             return
-        with self._lock:
+        with self._turns.turn():
             self._graph.close()
             self._begin(graph)
             self._failure = None
@@ -157,6 +161,8 @@ class WhatIfEngine:
         code = 0 if kinds is None or not kind else kinds.kind_codes[kind]
         ids, rows, of, unknown = list[Any](), list[np.ndarray](), list[int](), list[Any]()
         for number, item in enumerate(items):
+            if number:
+                self._turns.between()
             where = f"vertices[{number}]." if len(items) > 1 else ""
             vertex, events = self._reader.of(item, kind if kinds is not None else "", where)
             also = list(item.get("also") or ())
@@ -179,7 +185,7 @@ class WhatIfEngine:
 
     def _follow(self) -> None:
         """Bring the graph on, and compute rows that are not known, while nobody asks."""
-        with self._lock:
+        with self._turns.turn():
             self._what.warm_up()
         began = shown = time.monotonic()
         is_whole, rests_until = False, 0.0
@@ -188,11 +194,11 @@ class WhatIfEngine:
                 self._closed.wait(_AGAIN_S)
                 self._begin_again()
                 continue
-            if self._asking:  # a lock that is taken again at once is never had by those that wait for it
+            if self._asking:
                 time.sleep(_TURN_S)
                 continue
             try:
-                with self._lock:
+                with self._turns.turn():
                     newest, turn = self._newest(), time.monotonic()
                     is_idle = not self._moved_to(newest)
                     if is_idle and turn >= rests_until:

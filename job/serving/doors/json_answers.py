@@ -31,8 +31,8 @@ Lists: TypeAlias = Mapping[str, "Iterator[bytes] | Lists"]
 class Apart:
     """Threads for what takes long, so that the event loop goes on."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "freshet-answers")
+    def __init__(self, threads: int = _THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, "freshet-answers")
 
     async def __call__(self, small: bool, function: Callable[..., T], *args: Any) -> T:
         """Return the result of the function; a small one is called here."""

@@ -111,7 +111,7 @@ class Request(NamedTuple):
     which it has `most`; `bytes_of`: of an item, while it is computed, and in JSON; `ends`: the lookups of both ends of
     pairs, or of the vertex and of those to find; `run` gets the fields that were
     given, waits for what is wanted, and raises BadRequestError, NotReadyError or NotYetError; `about`: a sentence for
-    /docs.
+    /docs; `in_turn`: who asks may have to wait until others have their answers.
     """
 
     form: type[Form]
@@ -121,6 +121,7 @@ class Request(NamedTuple):
     ends: Callable[[Lookup, Any], tuple[Lookup, Lookup]]
     run: Callable[..., Computed]
     about: str
+    in_turn: bool = False
 
     def over_http(self, name: str) -> type[Conditions]:
         """Return the form of its body over HTTP."""
@@ -171,6 +172,7 @@ REQUESTS = {
         lambda lookup, asked: (found := lookup.of(asked.kind), found),
         what_if,
         "Rows of vertices as they would be with other features or edges; of a server with `--what-if`.",
+        in_turn=True,
     ),
 }
 assert tuple(REQUESTS) == COMPUTED

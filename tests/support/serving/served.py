@@ -14,6 +14,7 @@ from freshet.job.machine.ports import server_port
 from freshet.job.serving.doors.flight_server import EmbeddingFlights
 from freshet.job.serving.doors.http_front import Front
 from freshet.job.serving.doors.http_server import make_app
+from freshet.job.serving.doors.tokens import ServerTokens
 from freshet.job.serving.feeds.follower import Follower
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import Lookup
@@ -27,7 +28,7 @@ ANSWER_S = 60.0  # for an answer: this process may wait long for a core
 class Served:
     """A job driven by hand, its follower, and all servers in this process."""
 
-    def __init__(self, out: Path, kind: str, token: str | None = None, link_head: object = None) -> None:
+    def __init__(self, out: Path, kind: str, token: str | ServerTokens | None = None, link_head: object = None) -> None:
         self.hand = HandJob(out, kind, link_head=link_head)
         self.hand.apply(1, ({2: 1.0, 3: -2.0}, []), ({4: 3.0}, []))
         job = ServedJob.read(out)

@@ -38,6 +38,7 @@ def add(routes: Routes) -> None:
 def _add_one(routes: Routes, name: str, computed: Computed) -> None:
     answer, errors = _ANSWERS.get(name, (AsOf, ()))
     form, lookup, apart = computed.over_http(name), routes.lookup, routes.apart
+    computing = routes.in_turn if computed.in_turn else apart
 
     before = name in _BEFORE
 
@@ -51,7 +52,7 @@ def _add_one(routes: Routes, name: str, computed: Computed) -> None:
         lookup.budget.check(size, f"the answer of {computed.asked(asked):,} items")
         for one in dict.fromkeys(computed.ends(every, asked)):
             await wait(one, asked.wanted)
-        parts, held = await apart(False, _parts, every, computed, asked, f"the {name} rows")
+        parts, held = await computing(False, _parts, every, computed, asked, f"the {name} rows")
         return apart.answer(parts, size + held.size, held)
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.convertors import Convertor, register_url_convertor
 
 from freshet.job.serving.bounds.forms import Form, Nothing, fields_in_query
+from freshet.job.serving.bounds.waiting import THREADS_MAX
 from freshet.job.serving.doors.access import PREFIX, Access, access_of
 from freshet.job.serving.doors.json_answers import JSON, Apart
 from freshet.job.serving.doors.refusals import (
@@ -62,7 +63,8 @@ class Routes:
     tag = ""  # of the paths that are added now, by which /docs and generated clients group them
 
     def __init__(self, app: FastAPI, lookup: Lookup, health: Health, ending: Callable[[], bool]) -> None:
-        self.app, self.lookup, self.health, self.ending, self.apart = app, lookup, health, ending, Apart()
+        self.app, self.lookup, self.health, self.ending = app, lookup, health, ending
+        self.apart, self.in_turn = Apart(), Apart(THREADS_MAX)  # threads of the latter sleep while others have theirs
 
     def get(
         self,

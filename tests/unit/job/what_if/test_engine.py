@@ -135,13 +135,7 @@ def test_an_epoch_that_does_not_come_is_waited_for(engine: WhatIfEngine) -> None
 
 
 def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(ended: Path) -> None:
-    has_it = threading.Event()
-
-    def newest() -> int:
-        has_it.set()
-        return EVENTS
-
-    own = WhatIfEngine(FollowedGraph(ended, None), newest)
+    own = WhatIfEngine(FollowedGraph(ended, None), lambda: EVENTS)
 
     def waits() -> None:
         with pytest.raises(NotYetError, match="expected epoch"):
@@ -149,10 +143,53 @@ def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(ended: Path) ->
 
     other = threading.Thread(target=waits)
     other.start()
-    assert has_it.wait(60)
+    deadline = time.monotonic() + 60
+    while not own._turns._is_had and time.monotonic() < deadline:
+        time.sleep(0.001)
     with pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
         own.tried([{"id": 5}], "", 0, 0.05, MOST)
     other.join()
+    own.close()
+
+
+def test_others_are_answered_between_two_vertices_of_a_request_which_stays_at_its_epoch(
+    ended: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, answered, found = [EVENTS - 9], list[str](), dict[str, Any]()
+    own = WhatIfEngine(FollowedGraph(ended, None), lambda: newest[0])
+    try_ask = own._what.ask
+
+    def start(name: str, *items: dict[str, Any]) -> threading.Thread:
+        def run() -> None:
+            found[name] = own.tried(items, "", 0, 60.0, MOST)
+
+        thread = threading.Thread(target=run, name=name)
+        thread.start()
+        return thread
+
+    def waiting(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(own._turns._waiting) < count and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def asked(*args: Any) -> Any:
+        answered.append(threading.current_thread().name)
+        if len(answered) == 1:
+            others.append(start("same epoch", {"id": 12}))
+            waiting(1)
+            newest[0] = EVENTS
+            others.append(start("later epoch", {"id": 12}))
+            waiting(2)
+        return try_ask(*args)
+
+    others = list[threading.Thread]()
+    monkeypatch.setattr(own._what, "ask", asked)
+    start("many", *({"id": one} for one in (5, 12, 19))).join()
+    for one in others:
+        one.join()
+    assert answered == ["many", "same epoch", "many", "many", "later epoch"]
+    assert [found[name].epoch for name in ("many", "same epoch", "later epoch")] == [EVENTS - 9, EVENTS - 9, EVENTS]
+    np.testing.assert_array_equal(found["many"].rows[found["many"].of == 1], found["same epoch"].rows)
     own.close()
 
 
