@@ -53,10 +53,11 @@ class RunConfig(
 
     @property
     def served(self) -> dict[str, Any]:
-        """The server beside the run: its port, and further options of `freshet serve`."""
+        """The server beside the run: its port, and further options of `freshet serve`, also of its --config file."""
         layers = [text for one in self.layers for text in ("--layers", one)]
         more = ["--what-if", "base", *layers] if self.what_if else []
-        return {"flight_port": self.flight_port, "server_options": more}
+        config = {"kafka": self.kafka} if self.what_if and self.kafka else {}
+        return {"flight_port": self.flight_port, "server_options": more, "server_config": config}
 
     def _fit_flink(self) -> None:
         for name, given in (("--parallelism", self.parallelism), ("--parts", self.parts or 1)):

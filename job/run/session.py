@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,7 @@ class Running:
     to_its_end: Callable[[Running], int] = lambda _: EXIT_DONE
     flight_port: int | None = None
     server_options: Sequence[str] = ()
+    server_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     has_end: bool = True
     is_own: bool = True
 
@@ -101,7 +102,7 @@ class Running:
         """
         if self.server_options:
             run_file.update_run(self.out, what_if=True)  # for other servers of the job
-        with server_of_run(self.flight_port, self.out, self.server_options):
+        with server_of_run(self.flight_port, self.out, self.server_options, self.server_config):
             code = self.to_its_end(self)
         if not self.has_end:
             return code

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
 
 from freshet.job.console import say
 from freshet.job.errors import UsageError
@@ -22,13 +27,16 @@ _END_S = 10.0
 _HTTP_PORT = 47480
 _HOST = "127.0.0.1"
 _LOG = "serve.log"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @contextmanager
-def server_of_run(flight_port: int | None, out: Path, options: Sequence[str] = ()) -> Iterator[None]:
+def server_of_run(
+    flight_port: int | None, out: Path, options: Sequence[str] = (), config: Mapping[str, Any] = _NOTHING
+) -> Iterator[None]:
     """Have the job's embeddings served while it runs; None: not asked for. `run.json` says where.
 
-    `options`: further ones of the server.
+    `options`: further ones of the server; `config`: what its --config file has.
 
     Raises: UsageError when the port is taken.
     """
@@ -40,7 +48,7 @@ def server_of_run(flight_port: int | None, out: Path, options: Sequence[str] = (
         raise UsageError(msg)
     # Of two runs that begin at once, both would find the same port from _HTTP_PORT on free.
     flight, http = flight_port or free_port(host=_HOST), free_port(_HTTP_PORT if flight_port else 0, _HOST)
-    process = start_server(out, "--port", str(flight), "--http-port", str(http), *options)
+    process = start_server(out, "--port", str(flight), "--http-port", str(http), *options, config=config)
     addresses = {"flight": f"{_HOST}:{flight}", "http": f"{_HOST}:{http}", "pid": process.pid}
     run_file.update_run(out, serving=addresses)
     say(f"embeddings: Flight at {addresses['flight']}, HTTP at http://{addresses['http']}")
@@ -67,13 +75,19 @@ def _say_its_end(process: subprocess.Popen[bytes], out: Path, over: threading.Ev
         say(f"another one by: freshet serve --tables {out / layout.TABLES}")
 
 
-def start_server(out: Path, *options: str) -> subprocess.Popen[bytes]:
-    """Start `freshet serve` for a job's tables; it ends when the calling thread ends."""
+def start_server(out: Path, *options: str, config: Mapping[str, Any] = _NOTHING) -> subprocess.Popen[bytes]:
+    """Start `freshet serve` for a job's tables; it ends when the calling thread ends.
+
+    Its --config file is in memory, and is its own alone: there may be secrets in it.
+    """
     command = [sys.executable, "-P", "-m", "freshet.job.cli", "serve", "--tables", str(out / layout.TABLES), *options]
     (out / layout.LOGS).mkdir(parents=True, exist_ok=True)
-    with (out / layout.LOGS / _LOG).open("ab") as log:
+    with (out / layout.LOGS / _LOG).open("ab") as log, os.fdopen(os.memfd_create("freshet-config"), "wb") as file:
+        file.write(yaml.safe_dump(dict(config)).encode())
+        file.flush()
         return subprocess.Popen(
-            command,
+            [*command, *(["--config", f"/proc/self/fd/{file.fileno()}"] if config else [])],
+            pass_fds=[file.fileno()] if config else [],
             stdout=log,
             stderr=log,
             env=python_environ(),

@@ -7,10 +7,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import yaml
 from kafka import KafkaProducer
 
+from freshet import EmbeddingClient
 from freshet.job.errors import UsageError
 from freshet.job.folder.run_file import read_run
 from freshet.job.kafka.address import KafkaAddress
@@ -24,7 +26,7 @@ from tests.support.kafka.debezium import AVRO, MAPS, changes, envelope, row
 from tests.support.kafka.registry import USER_INFO, RegistryServer, avro_message, registry_server
 from tests.support.kafka.secured import CLIENT_SECRET, STORE_PASSWORD, Secured, secured_broker
 from tests.support.kafka.topics import broker_folder, require_jars
-from tests.support.runs.jobs import Job, TopicInput, make_input
+from tests.support.runs.jobs import DEADLINE_S, Job, TopicInput, make_input
 from tests.support.runs.live import paths_below
 
 pytestmark = pytest.mark.slow
@@ -69,6 +71,17 @@ def secret_of(job: Job) -> list[str]:
         texts |= {page: http.get(page).content for page in pages}
     assert texts["/jobmanager/config"] and texts[of_job[0]]
     return [name for name, text in texts.items() if any(secret in text for secret in secrets)]
+
+
+def assert_its_server_answers_what_if(job: Job) -> None:
+    """As its rows are, of the graph that it reads from the topic."""
+    with EmbeddingClient(read_run(job.out)["serving"]["flight"], timeout=DEADLINE_S) as client:
+        job.until(lambda: client.all().num_rows > 0)
+        rows = client.all()
+        tried = client.what_if(vertices=[{"id": one} for one in rows["id"].to_pylist()[:20]])
+    assert tried.schema.metadata[b"epoch"] == rows.schema.metadata[b"epoch"]
+    found, expected = (np.stack(one["embedding"].to_pylist()[:20]) for one in (tried, rows))
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
 
 def test_a_job_logs_in_by_tokens(
@@ -118,9 +131,10 @@ def test_a_job_logs_in_by_tokens(
     # Flink loads the connector once more for a restart, in the same Java.
     failing = {"operator": "sink", "part": 0, "epoch": 10, "folder": str(tmp_path)}
     written_to = ("--embeddings-to", topics["rows"], "--dead-letters", topics["letters"])
-    job.start(*written_to, *by_count, faults={"fail": [failing]})
+    job.start(*written_to, *by_count, "--flight-port", 0, "--what-if", faults={"fail": [failing]})
     job.until(lambda: "RuntimeError: on purpose" in job.log())
     job.until(lambda: progress(job.out)["events"] > count - 7)  # all but an epoch that is not full
+    assert_its_server_answers_what_if(job)
     assert not secret_of(job)
     job.until(lambda: job.status()["lag"] is not None)  # a broker that is busy is asked again
     stopped = job.stop()
