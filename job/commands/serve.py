@@ -290,10 +290,10 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
 
 def _what_if(
     begin: str | None, config: Path | None, layers: Sequence[str] | None, workers: int, others: dict[str, object]
-) -> Callable[[ServedJob, Lookup], Beside | None] | None:
+) -> Callable[[ServedJob, Lookup], Callable[[], Beside] | None] | None:
     """Return what makes the answers to what if, of a job that is served or of its run asked for.
 
-    `others`: options that it does not go with.
+    Requests wait from the call on; what it returns opens the graph. `others`: options that it does not go with.
     """
     other = next((name for name, value in others.items() if value is not None), None)
     if begin is not None and other:
@@ -303,7 +303,7 @@ def _what_if(
         msg = f"--what-if {begin}: one process has the graph, so --workers {workers} does not go with it"
         raise UsageError(msg)
 
-    def made(job: ServedJob, lookup: Lookup) -> Beside | None:
+    def made(job: ServedJob, lookup: Lookup) -> Callable[[], Beside] | None:
         from freshet.job.folder.run_file import glimpse_run
         from freshet.job.options.layers import take_layers
 
@@ -312,10 +312,19 @@ def _what_if(
                 msg = f"--layers {layers[0]}: goes with --what-if alone, for embeddings are read as they are"
                 raise UsageError(msg)
             return None
-        from freshet.job.what_if.engine import open_what_if
+        from freshet.job.serving.tables.hypotheses import ComingHypotheses
 
-        take_layers(layers)
-        return open_what_if(job, lookup, begin or "base", config)
+        coming = ComingHypotheses()
+        for one in lookup.each:
+            one.hypotheses = coming
+
+        def opened() -> Beside:
+            from freshet.job.what_if.engine import open_what_if
+
+            take_layers(layers)
+            return open_what_if(job, lookup, begin or "base", config, coming)
+
+        return opened
 
     return None if other or workers > 1 else made
 

@@ -74,8 +74,9 @@ def serve(options: ServeOptions) -> NoReturn:
                     table.begin_with(one.path)
             health = Health(lookup, options.stale_after_s)
             followers: list[Follower] = []
+            opened = None if options.what_if is None else options.what_if(feeds[0].job, lookup)
             servers = _Servers(options, lookup, health, feeds)
-            beside = None if options.what_if is None else options.what_if(feeds[0].job, lookup)
+            beside = None if opened is None else opened()
             try:
                 servers.start()
                 gc.freeze()

@@ -17,7 +17,7 @@ from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
-from freshet.job.serving.tables.hypotheses import Tried
+from freshet.job.serving.tables.hypotheses import ComingHypotheses, Tried
 from freshet.job.serving.tables.lookup import Lookup
 from freshet.job.serving.tables.part_tails import PartTails
 from freshet.job.serving.tables.served_job import ServedJob
@@ -36,8 +36,10 @@ _REFRESHED = 1 << 12  # in-edges of the vertices whose rows are computed in a tu
 _REST = 4.0  # times as long as a turn takes it rests, once all rows were there
 
 
-def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None) -> WhatIfEngine:
-    """Have a server's lookups answer what if, of a job's graph from where that begins.
+def open_what_if(
+    job: ServedJob, lookup: Lookup, begin: str, config: Path | None, coming: ComingHypotheses
+) -> WhatIfEngine:
+    """Have a server's lookups answer what if, of a job's graph from where that begins; also those that wait.
 
     Raises: InputError where the job's graph can't be read.
     """
@@ -48,6 +50,7 @@ def open_what_if(job: ServedJob, lookup: Lookup, begin: str, config: Path | None
     engine = WhatIfEngine(opened(), lambda: lookup.table.epoch, opened)
     for one in lookup.each:
         one.hypotheses = engine
+    coming.come(engine)
     return engine
 
 

@@ -69,9 +69,8 @@ class ServeOptions:
     kafka_properties: ClientProperties | None = None
     kind: str | None = None  # of the vertices, where the model returns several; of some of them with commas
     service: Path | None = None  # whose jobs to follow, one after the other
-    what_if: Callable[[ServedJob, Lookup], Beside | None] | None = (
-        None  # makes what answers what if, if it is asked for
-    )
+    # Has requests of what if wait, if they are answered; and what then opens the graph.
+    what_if: Callable[[ServedJob, Lookup], Callable[[], Beside] | None] | None = None
     keep_s: float = 0.0  # for how long the table of an earlier one stays readable
 
     @property
