@@ -88,10 +88,7 @@ _HINTS: dict[str, str] = {
     "each of its rows, or its rows as features",
 }
 
-LAPLACIAN = (
-    "scales by the numbers of out-edges at both ends of an edge, and a target's are not among what it reads. Nearest: "
-    "ChebConv, which is taken, or gcn_norm with add_self_loops=False, which counts in-edges: L x is x less their sum"
-)
+LAPLACIAN = "is taken in a conv of one's own, of the graph's edges and weights as they came. Nearest: that, or ChebConv"
 _OF_EDGES = {
     "add_self_loops add_remaining_self_loops segregate_self_loops get_self_loop_attr": (
         "changes the edges of the graph. Nearest: leave it out, and have the conv add self-loops itself (GCNConv,"

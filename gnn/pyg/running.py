@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dis
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from freshet.gnn.pyg.errors import ExportError
 
 _OLD_CACHES = ("cached_result", "cached_num_edges")  # of PyG's convs before 1.6, which many projects copied
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+_OWN_CACHES = ("edge_index", "edge_weight", "norm", "adj", "adj_t")  # tensors that convs of one's own keep so
 _TIMES = (
     "_use_segment_matmul_heuristic_output",
 )  # RGCNConv notes which product is faster; its rows do not depend on it
@@ -214,6 +216,19 @@ def clone_of(module: Module) -> Module:
 def forget(clone: Module) -> None:
     """Have convs with cached=True answer for the next graph, not for the one that they were trained on."""
     for part in clone.modules():
-        for name in (*_CACHES, *(_OLD_CACHES if getattr(part, "cached", False) is True else ())):
+        cached = getattr(part, "cached", False) is True
+        for name in (*_CACHES, *(_OLD_CACHES if cached else ())):
             if getattr(part, name, None) is not None:
                 setattr(part, name, None)
+        for name in _OWN_CACHES if cached else ():
+            if isinstance(vars(part).get(name), torch.Tensor) and _is_kept_by(type(part).forward, name):
+                setattr(part, name, None)
+
+
+def _is_kept_by(forward: Callable[..., Any], name: str) -> bool:
+    """Return whether a forward writes this attribute, as `self.norm = norm`."""
+    try:
+        lines = dis.get_instructions(forward)
+        return any(one.opname == "STORE_ATTR" and one.argval == name for one in lines)
+    except TypeError:  # not a function of Python
+        return False

@@ -31,6 +31,7 @@ from freshet.gnn.oracles import own_scale
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.pyg.check import off as largest
 from freshet.gnn.pyg.export import ExportError, export_model
+from freshet.gnn.pyg.running import forget
 from freshet.schema import Graph
 from scripts.tools.pyg_example_kinds import Metadata
 from scripts.tools.pyg_example_kinds import compared as compared_by_kind
@@ -267,13 +268,12 @@ def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
         "edge_weight": torch.from_numpy(graph.values.weight.astype(np.float64)),
         "edge_attr": torch.from_numpy(graph.values.full_attr(0).astype(np.float64)),
         "batch": torch.zeros(len(graph.x), dtype=torch.int64),
+        "edge_type": torch.zeros(len(graph.src), dtype=torch.int64),  # which no row of vertices reads
     }
     home = sys.modules[type(module).__module__]
     if isinstance(getattr(home, "data", None), Data):  # a forward reads it without being given it
-        home.data = Data(**{name: value for name, value in values.items() if name != "batch"})  # type: ignore[attr-defined]
-    for part in module.modules():
-        for name in [one for one in vars(part) if one.startswith(("_cached_", "cached_"))]:
-            setattr(part, name, None)
+        home.data = Data(**{name: value for name, value in values.items() if name not in ("batch", "edge_type")})  # type: ignore[attr-defined]
+    forget(module)
     names = {
         "module": module,
         "nn": nn,

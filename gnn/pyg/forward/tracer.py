@@ -22,6 +22,7 @@ from freshet.gnn.pyg.forward.edge_functions import as_operations
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
 from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
+from freshet.gnn.pyg.forward.unread import is_alike
 from freshet.gnn.pyg.forward.untouched import is_plain
 from freshet.gnn.pyg.refusals import EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.running import changed_numbers, copy_of, keeping, kept_numbers, new_numbers
@@ -123,12 +124,25 @@ def traced(module: Module | None, trace: Callable[[], Any]) -> Any:
         with suppress(Exception):  # of what the first call kept; what it made is held against the module later
             trace()
         counts |= changed_numbers(before, module)
-    if not counts:
+    if not counts or _settles(module, trace, made):
         return made
     refusing = Refusing(counts)
     named = {name: RecordedSize(lambda sizes, name=name: sizes[name], name, refusing) for name in counts}  # type: ignore[misc]
     with keeping(module, named):
         return trace()
+
+
+def _settles(module: Module, trace: Callable[[], Any], made: Any) -> bool:
+    """Return whether one more call makes the same operations and leaves all numbers as the last one left them.
+
+    So does every further call then, as where a first call alone prints something.
+    """
+    before = kept_numbers(module)
+    try:
+        again = trace()
+    except Exception:  # whatever it is, the next call says more
+        return False
+    return not changed_numbers(before, module) and is_alike(made[0], again[0])
 
 
 class TracedRoot(Module):

@@ -11,9 +11,9 @@ import torch
 
 from freshet.gnn.declarations import PRelu, Quantile
 from freshet.gnn.pyg.aggregations import OF_MESSAGES
+from freshet.gnn.pyg.own import laplacians
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference
-from freshet.gnn.pyg.refusals import LAPLACIAN
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import LayerNorm
@@ -67,6 +67,8 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
         call.refuse(f"{call.name} aggregates something other than the rows of edges")
     if noted.value.over != rec.find(index).value.over:  # type: ignore[union-attr]
         call.refuse(f"{call.name} aggregates rows of other edges than those of its index: self-loops differ")
+    if (weighed := laplacians.summed(call, noted.value, kind)) is not None:
+        return NotedValue(weighed, axis)
     value = Value("aggregate", noted.value.width, "vertices", (noted.value,), call.place, name=kind)
     return NotedValue(value, axis)
 
@@ -198,12 +200,11 @@ EDGE_NOTES: dict[str, Note] = {
 }
 
 
-def get_laplacian(rec: Recorder, call: Operation) -> NotedValue:
-    """Refuse PyG's Laplacian.
-
-    Raises: ExportError
-    """
-    call.refuse(f"get_laplacian {LAPLACIAN}")
+def get_laplacian(rec: Recorder, call: Operation) -> list[NotedValue]:
+    """Note PyG's Laplacian: edges with self-loops, and their weights."""
+    given, edges, weight = _given(rec, call, laplacians.NAMES)
+    _check_vertices(rec, call, given)
+    return laplacians.weights_of(call, given, edges, weight)
 
 
 _NAMES = ("edge_index", "edge_attr", "fill_value", "num_nodes")
@@ -232,7 +233,13 @@ def gcn_norm(rec: Recorder, call: Operation) -> list[NotedValue]:
 
 def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     """Note that each vertex gets a self-loop; by add_remaining_self_loops where it has none."""
-    given, edges, value = _given(rec, call, _NAMES)
+    given, edges, value = _given(rec, call, _NAMES, made=True)
+    if call.name == "add_self_loops" and isinstance(fill := given.get("fill_value"), int | float):
+        _check_vertices(rec, call, given)
+        if (made := laplacians.with_loops(call, value, float(fill))) is not None:
+            return list(made)
+    if value is not None and value.op not in ("weight", "attr"):
+        call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
     noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]

@@ -91,7 +91,7 @@ class _Lines:
             return self._take(value)
         if value.op == "linear":
             return self._linear(self._rows(value.of[0]), value.arrays["weight"], value.arrays.get("bias"), value.place)
-        if value.op == "layer" and value.layer is not None:
+        if value.op in ("layer", "hop") and value.layer is not None:
             return self._layer(self._rows(value.of[0]), (value.layer, dict(value.arrays)), value.place)
         if (found := clamped(value) or normalized(value)) is not None:
             return self._layer(self._rows(found[0]), (found[1], {}), value.place)

@@ -243,6 +243,7 @@ def _run(
     inputs, (vertices, edges, sources) = _inputs(given, widths, size, seed), size
     clone = readable(clone_of(step.op))
     of_edges: dict[Over, int] = {over: edges + adds * vertices for over, (adds, _) in LOOPS.items()}
+    of_edges["again"] = edges + 2 * vertices
     sizes: dict[Over, int] = {"vertices": vertices, **of_edges}
     recorder = Recorder(sizes | ({"sources": sources} if widths.target else {}), NOTES)
     for tensor, value, axis in inputs.values():

@@ -94,7 +94,7 @@ class Hoisted:
 
 def _is_of_messages(value: Value) -> bool:
     """Return whether a value of vertices has a function that programs of messages have, and layers of rows do not."""
-    if value.op in ("rows", "aggregate", "finite", "power") or normalized(value) is not None:
+    if value.op in ("rows", "aggregate", "hop", "finite", "power") or normalized(value) is not None:
         return False
     return value.op in _OF_MESSAGES or any(_is_of_messages(one) for one in value.of)
 
@@ -233,7 +233,7 @@ def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
     """
     if value.name not in AGGREGATORS:
         return None
-    (loops, there), found = LOOPS[value.of[0].over], [_one_column(one) for one in factors(message)]
+    (loops, there), found = LOOPS[value.of[0].over], [one_column(one) for one in factors(message)]
     rows = [one for one in found if one.op == "gather" and one.name == "source" and not _is_root(one)]
     weights = [one for one in found if one.op == "weight"]
     roots = [one for one in found if _is_root(one)]
@@ -272,8 +272,8 @@ def by_both_degrees(value: Value) -> Value | None:
         if total.op != "aggregate" or total.name != "sum" or total.of[0].op != "gather":
             continue
         sent = total.of[0]
-        parts = [replace(sent, of=(one,), width=one.width) for one in map(_one_column, factors(sent.of[0]))]
-        behind = _one_column(scale)
+        parts = [replace(sent, of=(one,), width=one.width) for one in map(one_column, factors(sent.of[0]))]
+        behind = one_column(scale)
         parts.append(replace(sent, of=(behind,), width=behind.width, name="target"))
         if sum(_is_root(one) for one in parts) == 2 and any(_degree(one) == "out" for one in parts):
             message, *rest = sorted(parts, key=_is_root, reverse=True)  # both ends first: nothing is lifted to one
@@ -284,7 +284,7 @@ def by_both_degrees(value: Value) -> Value | None:
     return None
 
 
-def _one_column(value: Value) -> Value:
+def one_column(value: Value) -> Value:
     """Return what a value repeats, where it repeats one column."""
     repeats = value.op == "take" and len(value.of) == 1 and value.of[0].width == 1
     return value.of[0] if repeats else value

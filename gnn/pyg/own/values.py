@@ -11,11 +11,12 @@ import numpy as np
 from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.rows.layer import Layer
 
-Over = Literal["vertices", "sources", "edges", "looped", "doubled", "relooped", "unlooped", "every"]
+Over = Literal["vertices", "sources", "edges", "looped", "doubled", "relooped", "again", "unlooped", "every"]
 """Whose rows a value has; sources: vertices of another kind than those of targets; every: one row for all.
 
 Edges and a self-loop for each vertex are looped where one that is there stands in for it, doubled where it is there
-beside it, relooped where it was taken out before; unlooped are edges without self-loops.
+beside it, relooped where it was taken out before; unlooped are edges without self-loops. `again` are those of a
+Laplacian to which self-loops were added once more.
 """
 LOOPS: dict[Over, tuple[bool, ExistingLoops]] = {
     "edges": (False, "keep"),
@@ -34,10 +35,12 @@ class Value:
 
     op: rows, edges, weight, attr (inputs); constant; take (columns of others); linear; layer (of one row); a name of
     `BINARY`, of which greater and equal are 1 or 0; where; exp, log, sqrt, abs, power; gather (rows of the ends of
-    edges); aggregate; out_degree; softmax (over the edges into a target); infinite and zero (masks), finite (0 in the
-    place of infinity); normalized (PyG's gcn_norm).
+    edges); aggregate; hop (a sum over neighbours that is a layer); out_degree; softmax (over the edges into a target);
+    infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's gcn_norm); laplacian (the weights
+    of PyG's get_laplacian).
     A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added; an
-    attribute may be `of` the values of vertices that their added self-loops have.
+    attribute may be `of` the values of vertices that their added self-loops have. A laplacian has `edges`, what its
+    weights of edges are multiplied by, and `loops`, the sum of those of a vertex's self-loops.
     """
 
     op: str

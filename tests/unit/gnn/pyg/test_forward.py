@@ -339,31 +339,6 @@ def test_rows_of_deep_graph_infomax_are_those_of_its_encoder(tmp_path: Path) -> 
         export_model(module(classifies_what_is_corrupted, dgi=dgi, last=pyg.GCNConv(4, 3)), tmp_path / "N")
 
 
-class KeepsItsWeights(pyg.MessagePassing):
-    """A conv that keeps what it makes of the edges, as those of PyG before 1.6 did."""
-
-    def __init__(self) -> None:
-        super().__init__(aggr="sum")
-        self.lin, self.cached, self.cached_result = nn.Linear(4, 3), True, None
-
-    def forward(self, x: Any, edge_index: Any, edge_weight: Any) -> Any:
-        if not self.cached or self.cached_result is None:
-            self.cached_result = edge_index, edge_weight.exp()
-        edge_index, norm = self.cached_result
-        return self.propagate(edge_index, x=self.lin(x), norm=norm)
-
-    def message(self, x_j: Any, norm: Any) -> Any:
-        return norm.view(-1, 1) * x_j
-
-
-def test_what_a_copied_conv_keeps_of_the_graph_it_was_trained_on_is_made_again(tmp_path: Path) -> None:
-    conv = KeepsItsWeights()
-    with torch.no_grad():
-        conv(torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]]), torch.ones(2))
-    export_model(conv, tmp_path / "M", features=4)
-    assert conv.cached_result is not None
-
-
 class Beside(nn.Module):
     """A module that takes several rows of each vertex."""
 

@@ -40,18 +40,7 @@ class Laplacian(PoolsLater):
         return self.conv(x, *utils.get_laplacian(edge_index, normalization="sym", num_nodes=x.size(0)))
 
 
-class BernConv(pyg.MessagePassing):
-    """The same in a conv of one's own."""
-
-    def forward(self, x: Any, edge_index: Any) -> Any:
-        edge_index, norm = utils.get_laplacian(edge_index, normalization="sym", num_nodes=x.size(0))
-        return self.propagate(edge_index, x=x, norm=norm)
-
-    def message(self, x_j: Any, norm: Any) -> Any:
-        return norm.view(-1, 1) * x_j
-
-
-OUT_EDGES = "numbers of out-edges at both ends .* ChebConv, which is taken, or gcn_norm"
+LAPLACIAN = "is taken in a conv of one.s own, of the graph.s edges"
 ATTENTION = {"in_channels": 4, "out_channels": 4, "num_heads": 2}
 
 
@@ -62,8 +51,7 @@ REASONS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "Set2Set": (lambda: PoolsLater(gru=nn.GRU(4, 4), end=pyg.Set2Set(4, 2)), "Besides, end: Set2Set is not supported"),
     "None": (Missing, r"computes with None at test_reasons.py:\d+ .* Nearest: others, as positions, among"),
-    "Laplacian": (Laplacian, OUT_EDGES),
-    "Laplacian of a conv": (BernConv, OUT_EDGES),
+    "Laplacian": (Laplacian, LAPLACIAN),
     "attention of aggregators": (
         lambda: pyg.SAGEConv(4, 4, aggr=pyg.MultiAggregation(["mean", "max"], mode="attn", mode_kwargs=ATTENTION)),
         "^conv: SAGEConv with aggr=.* is not supported with mode='attn'; mode='cat' is, with a linear layer behind it",

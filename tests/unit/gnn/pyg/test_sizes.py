@@ -251,6 +251,30 @@ def begins_to_count(module: Any, x: Any, edge_index: Any) -> Any:
     return h * 2 if module.most is not None and module.calls > module.most else h
 
 
+def says_once(module: Any, x: Any, edge_index: Any) -> Any:
+    """Print at the first call; `calls` is not touched by any other."""
+    if module.calls == 0:
+        print(module.conv)
+        module.calls = 1
+    return module.conv(x, edge_index)
+
+
+def is_another_at_first(module: Any, x: Any, edge_index: Any) -> Any:
+    module.calls += module.calls < 2
+    return module.conv(x, edge_index) * (2 if module.calls < 2 else 1)
+
+
+def test_a_traced_forward_may_branch_on_what_its_first_call_alone_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.gnn.pyg.check._CALLS", 10)
+    monkeypatch.setattr(Counted, "forward", says_once)
+    export_model(Counted(None), tmp_path / "M", features=4)
+    monkeypatch.setattr(Counted, "forward", is_another_at_first)
+    with pytest.raises(ExportError, match=r"test_sizes\.py:\d+: it branches on"):
+        export_model(Counted(None), tmp_path / "N", features=4)
+
+
 class CutByEdges(nn.Module):
     """A module whose forward is traced, and takes as many rows as there are edges."""
 
