@@ -1,7 +1,8 @@
 """The engine alone: the cores of one part in one thread, arrays in and nothing written.
 
 Workloads are those of the peers (graphs.py in their folder), with `attr`, (edges, width) float32, where edges have
-attributes, and `weight`, (edges,) float32, where they have weights.
+attributes, `weight`, (edges,) float32, where they have weights, and `types`, (edges,) int64, where they have types.
+`alive`, (vertices,) bool, says which vertices are there at the begin, where these change.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from freshet.gnn.any_plan import compile_any
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
-from freshet.gnn.plan import compile_plan
 from freshet.operators.aggregates.attention.fold import AttentionFold
 from freshet.operators.control import control_values
 from freshet.operators.core import Core
@@ -25,12 +27,23 @@ from freshet.operators.stage import Stage
 from freshet.operators.storage.layer import LayerStorage
 from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
-from freshet.partitioner.events import OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGE, OP_SET_FEATURES, Events
+from freshet.partitioner.events import (
+    DEFAULT_TYPE,
+    OP_ADD_EDGE,
+    OP_ADD_VERTEX,
+    OP_DEL_EDGE,
+    OP_DEL_VERTEX,
+    OP_SET_FEATURES,
+    Events,
+)
 from freshet.partitioner.ids import Ids
 from freshet.schema import EdgeValues, FeatureRows
 from freshet.state.table import TableSet
 from freshet.state.task_parts import TaskParts
 from scripts.bench.layer_work import counts_of, folds_of
+
+_OPS = np.array([OP_ADD_EDGE, OP_DEL_EDGE, OP_SET_FEATURES, OP_ADD_VERTEX, OP_DEL_VERTEX], np.uint8)
+_EDGES_AT_ONCE = 2_000_000  # of those at the begin: their events and rows are in memory together
 
 
 class Nowhere(Core):
@@ -50,9 +63,9 @@ class Nowhere(Core):
 class Cores:
     """The cores of a task that has all parts; `take` has them apply an epoch."""
 
-    def __init__(self, model: Model, parts: int = 1, config: PartitionerConfig | None = None) -> None:
-        plan = compile_plan(model)
-        self.epoch = 1
+    def __init__(self, model: Model | KindsModel, parts: int = 1, config: PartitionerConfig | None = None) -> None:
+        plan = compile_any(model)
+        self.epoch, self.edge_types = 1, tuple(plan.edge_types)
         settings = Settings("", "", parts, config or PartitionerConfig(), sealing=SealingConfig(), tasks=(parts,))
         self.partitioner = Partitioner(parts, plan.features, settings.partitioning, TaskParts.dealt(parts, 1))
         flow = dataflow_of(settings, plan)
@@ -91,18 +104,19 @@ class Cores:
 class Engine(Cores):
     """The cores of one part on a workload of the peers: `batch(first, end)` takes these of its events as an epoch."""
 
-    def __init__(self, workload: Any, model: Model) -> None:
+    def __init__(self, workload: Any, model: Model | KindsModel) -> None:
         super().__init__(model)
         self.workload = workload
         self._begin()
 
     def _begin(self) -> None:
         w = self.workload
-        every, edges = np.arange(w.n), slice(0, w.m0)
-        op = np.concatenate([np.full(w.n, OP_ADD_VERTEX), np.full(w.m0, OP_ADD_EDGE)])
-        a, b = np.concatenate([every, w.src[edges]]), np.concatenate([every, w.dst[edges]])
-        new = np.where(op == OP_ADD_EDGE, np.arange(op.size) - w.n, -1)
-        self.take(events_of(op, a, b, np.where(op == OP_ADD_VERTEX, np.arange(op.size), -1), w.x0, self._values(new)))
+        there = np.flatnonzero(getattr(w, "alive", np.ones(w.n, bool)))
+        self.take(events_of(np.full(there.size, OP_ADD_VERTEX), there, there, np.arange(there.size), w.x0[there]))
+        for first in range(0, w.m0, _EDGES_AT_ONCE):
+            new = np.arange(first, min(first + _EDGES_AT_ONCE, w.m0))
+            op, none = np.full(new.size, OP_ADD_EDGE), np.full(new.size, -1)
+            self.take(events_of(op, w.src[new], w.dst[new], none, w.x0[:0], self._values(new), **self._types(new)))
         self.touched = [0] * len(self.layers)
 
     def batch(self, first: int, end: int) -> None:
@@ -114,13 +128,13 @@ class Engine(Cores):
         if end > len(w.op):
             msg = f"the stream has {len(w.op):,} events, which are not enough: give fewer --events"
             raise ValueError(msg)
-        kinds = np.array([OP_ADD_EDGE, OP_DEL_EDGE, OP_SET_FEATURES], np.uint8)
-        op, places = kinds[w.op[first:end]], w.b[first:end]
-        rows = np.flatnonzero(op == OP_SET_FEATURES)
+        op, places, arg = _OPS[w.op[first:end]], w.b[first:end], w.arg[first:end]
+        rows = np.flatnonzero((op == OP_SET_FEATURES) | (op == OP_ADD_VERTEX))
         x_row = np.full(op.size, -1)
         x_row[rows] = np.arange(rows.size)
-        values = self._values(np.where(op == OP_ADD_EDGE, w.arg[first:end], -1))
-        self.take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values))
+        is_edge = (op == OP_ADD_EDGE) | (op == OP_DEL_EDGE)
+        values, types = self._values(np.where(op == OP_ADD_EDGE, arg, -1)), self._types(np.where(is_edge, arg, -1))
+        self.take(events_of(op, w.a[first:end], places, x_row, w.pool[places[rows]], values, **types))
 
     def _values(self, edges: np.ndarray) -> EdgeValues:
         """The values of the edges with these numbers; -1: the event adds none."""
@@ -131,6 +145,11 @@ class Engine(Cores):
         found = attr[edges]
         found[edges < 0] = 0
         return EdgeValues(edges.size, given, found)
+
+    def _types(self, edges: np.ndarray) -> dict[str, Any]:
+        """The types of the edges with these numbers, as columns of events; -1: the event is about none."""
+        types = getattr(self.workload, "types", None)
+        return {} if types is None else {"etype": np.where(edges < 0, 0, types[edges]), "types": self.edge_types}
 
     def take_away(self, src: np.ndarray, dst: np.ndarray) -> None:
         """Delete these edges, in epochs of a hundred."""
@@ -168,7 +187,7 @@ class Engine(Cores):
 
 def events_of(
     op: np.ndarray, a: np.ndarray, b: np.ndarray, x_row: np.ndarray, x: np.ndarray, values: EdgeValues | None = None,
-    keys: Ids | None = None,
+    keys: Ids | None = None, etype: np.ndarray | None = None, types: tuple[str, ...] = (DEFAULT_TYPE,),
 ) -> Events:  # fmt: skip
     """Events of these columns; `x_row` says which row of x is an event's, -1: none."""
     n = op.size
@@ -177,7 +196,8 @@ def events_of(
         a=Ids.of_ints(a.astype(np.int64)),
         b=Ids.of_ints(b.astype(np.int64)),
         values=EdgeValues.default(n) if values is None else values,
-        etype=np.zeros(n, np.int32),
+        etype=np.zeros(n, np.int32) if etype is None else etype.astype(np.int32),
+        types=types,
         x_row=x_row.astype(np.int32),
         x=FeatureRows(x),
         position=np.arange(1, n + 1),

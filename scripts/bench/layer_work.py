@@ -40,14 +40,17 @@ _VALUE_BYTES = 4
 DELETIONS = "reread_per_deletion", "reread_per_deletion_of_its_end", "reread_per_lost_channel"
 
 
-def _store_of(layer: LayerStorage) -> Any:
-    """Return the store of a layer, which has one relation alone."""
-    return layer.relations[0].store
+def _stores_of(layer: LayerStorage) -> list[Any]:
+    """Return the stores of a layer, one for each relation."""
+    return [one.store for one in layer.relations]
 
 
 def folds_of(layer: LayerStorage) -> Sequence[Fold]:
     """The folds of a layer; none where a SumStore keeps it."""
-    store = _store_of(layer)
+    return [fold for store in _stores_of(layer) for fold in _folds_in(store)]
+
+
+def _folds_in(store: Any) -> Sequence[Fold]:
     if not isinstance(store, FoldStore):
         return ()
     return store.fold.folds if isinstance(store.fold, ProductFold) else (store.fold,)
@@ -98,21 +101,25 @@ class Watch:
 
     def __init__(self, layers: list[LayerStorage]) -> None:
         self.works = [Work() for _ in layers]
-        self._reached = np.empty(0, np.int64)
+        self._reached = [np.empty(0, np.int64) for _ in layers]  # in the epoch that a layer is at
+        self._epochs = [0 for _ in layers]
         self._layers = layers
         for number, layer in enumerate(layers):
-            self._wrap(number, layer)
+            for store in _stores_of(layer):
+                self._wrap(number, layer, store)
 
     def end(self) -> None:
         """Count no more."""
-        for layer in self._layers:
-            del _store_of(layer).merge  # the instance's: the class has the real one
+        for number, layer in enumerate(self._layers):
+            self._close(number)
+            for store in _stores_of(layer):
+                del store.merge  # the instance's: the class has the real one
             for fold in _extrema_of(layer):
                 del fold.settle
 
-    def _wrap(self, number: int, layer: LayerStorage) -> None:
-        merge, lost = _store_of(layer).merge, np.empty(0, np.int32)
-        for fold in _extrema_of(layer):
+    def _wrap(self, number: int, layer: LayerStorage, store: Any) -> None:
+        merge, lost = store.merge, np.empty(0, np.int32)
+        for fold in [one for one in _folds_in(store) if isinstance(one, ExtremaFold)]:
             fold.settle = self._settling(number, fold, lambda: lost)  # type: ignore[method-assign]
 
         def counting(
@@ -120,15 +127,18 @@ class Watch:
         ) -> None:
             nonlocal lost
             lost = topology.get("del_dst")
-            moved = _moved(_store_of(layer), sources)
-            before, recomputed = counts_of(layer), getattr(_store_of(layer), "recomputed", 0)
+            if self._epochs[number] != epoch:
+                self._close(number)
+                self._epochs[number] = epoch
+            moved = _moved(store, sources)
+            before, recomputed = counts_of(layer), getattr(store, "recomputed", 0)
             merge(epoch, topology, sources, own, targets, *update)
             counts = {name: value - before[name] for name, value in counts_of(layer).items()}
-            summed_again = getattr(_store_of(layer), "recomputed", 0) - recomputed
+            summed_again = getattr(store, "recomputed", 0) - recomputed
             counts["afresh"] = counts.get("afresh", 0) + summed_again
-            self._count(number, layer, topology, moved, counts)
+            self._count(number, store, topology, moved, counts)
 
-        _store_of(layer).merge = counting
+        store.merge = counting
 
     def _settling(self, number: int, fold: ExtremaFold, lost: Callable[[], np.ndarray]) -> Callable[..., np.ndarray]:
         """Count the work of a fold at the end of an epoch, and before it the in-edges that it will read."""
@@ -142,19 +152,23 @@ class Watch:
 
         return counting
 
-    def _count(
-        self, number: int, layer: LayerStorage, topology: Block, moved: np.ndarray, counts: dict[str, int]
-    ) -> None:
+    def _close(self, number: int) -> None:
+        """Count what a recomputation would have read in the epoch that a layer was at."""
+        reached, work = self._reached[number], self.works[number]
+        work.khop += reached.size
+        for store in _stores_of(self._layers[number]) if reached.size else ():
+            in_edges = int(store.in_edges(reached).sum())
+            work.khop_messages += in_edges
+            work.khop_bytes += in_edges * _row_bytes(store)
+        self._reached[number] = np.empty(0, np.int64)
+
+    def _count(self, number: int, synopses: Any, topology: Block, moved: np.ndarray, counts: dict[str, int]) -> None:
         """Count what an epoch has done."""
-        synopses, work = _store_of(layer), self.works[number]
-        row_bytes = _VALUE_BYTES * synopses.z.data.shape[1]
+        work, row_bytes = self.works[number], _row_bytes(synopses)
         ends = np.concatenate([topology.get("del_dst"), topology.get("add_dst")])
-        before = moved if number == 0 else self._reached
-        self._reached = np.unique(np.concatenate([before, ends, _out_of(synopses, before)]).astype(np.int64))
-        in_edges = int(synopses.in_edges(self._reached).sum())
-        work.khop += self._reached.size
-        work.khop_messages += in_edges
-        work.khop_bytes += in_edges * row_bytes
+        before = moved if number == 0 else self._reached[number - 1]
+        some = [self._reached[number], before, ends, _out_of(synopses, before)]
+        self._reached[number] = np.unique(np.concatenate(some).astype(np.int64))
         work.changed += int(synopses.touched().size)
         work.redone += counts.get("exposed_rows", 0) + counts["afresh"]
         reread = counts.get("reread", 0)
@@ -165,6 +179,10 @@ class Watch:
         # a kept message is read as it was and as it is; of extrema that are read anew, the exposed channels alone
         read = _VALUE_BYTES * counts["values"] if "values" in counts else reread * row_bytes
         work.bytes += (2 * kept + ends.size) * row_bytes + read + _VALUE_BYTES * counts.get("scanned", 0)
+
+
+def _row_bytes(synopses: Any) -> int:
+    return int(_VALUE_BYTES * synopses.z.data.shape[1])
 
 
 def _extrema_of(layer: LayerStorage) -> list[ExtremaFold]:

@@ -13,15 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GINConv, GMMConv, GraphConv, SAGEConv
+from torch_geometric.nn import GATConv, GINConv, GMMConv, GraphConv, RGCNConv, SAGEConv
 
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from scripts.bench.arxiv_stream import HIDDEN, OUT, WIDTH
 from scripts.bench.engine import Engine
 from scripts.bench.peer_graph import Graph, Workload
 
 FANOUT = 10
-_BIPARTITE = (GATConv, GINConv, GMMConv, GraphConv, SAGEConv)
+_BIPARTITE = (GATConv, GINConv, GMMConv, GraphConv, RGCNConv, SAGEConv)
 _MOST_FLOATS = 1 << 26  # of the messages of one call
 
 
@@ -65,6 +66,19 @@ class AttributedNet(Net):
         """
         for number, conv in enumerate(self.convs):
             x = conv(x.relu() if number else x, edge_index, edge_attr)
+        return x
+
+
+class TypedNet(Net):
+    """Convs that read types of edges."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the rows.
+
+        Shapes: x (n, first width); edge_index (2, e) int64; edge_type (e,) int64; result (n, last width)
+        """
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, edge_type)
         return x
 
 
@@ -114,11 +128,14 @@ class Everything:
 class Affected:
     """PyTorch Geometric, the rows of each layer that an epoch may reach, each of all of its in-neighbours."""
 
-    def __init__(self, workload: Workload, net: Net) -> None:
-        self.graph, self.net = Graph(workload), net
+    def __init__(
+        self, workload: Workload, net: Net, graph: Graph | None = None, dtype: type[np.floating[Any]] = np.float32
+    ) -> None:
+        """`graph`: as it is at the begin, else the workload's."""
+        self.graph, self.net = graph or Graph(workload), net
         self.again = np.zeros(workload.n, bool)  # rows of the last layer that some epoch has made again
         self.touched = 0
-        self.x = [self.graph.x]  # what each layer reads, and the last rows
+        self.x = [self.graph.x.astype(dtype, copy=False)]  # what each layer reads, and the last rows
         for number in range(len(net.convs)):
             self.x.append(self._rows(number, np.arange(workload.n)))
 
@@ -146,7 +163,7 @@ class Affected:
         """
         w, x, conv = self.graph.w, self.x[number], self.net.convs[number]
         edges = self.graph.in_edges(targets) if edges is None else edges
-        values = w.values_of(edges)
+        values = [one.to(torch.from_numpy(x).dtype) if one.is_floating_point() else one for one in w.values_of(edges)]
         if not isinstance(conv, _BIPARTITE):
             both, place = np.unique(np.concatenate([w.src[edges], w.dst[edges], targets]), return_inverse=True)
             index = torch.from_numpy(place[: 2 * len(edges)].reshape(2, -1))
@@ -155,7 +172,8 @@ class Affected:
             sources, place = np.unique(w.src[edges], return_inverse=True)
             index = torch.from_numpy(np.stack([place, np.searchsorted(targets, w.dst[edges])]))
             pair = torch.from_numpy(x[sources]), torch.from_numpy(x[targets])
-            rows = conv(pair, index, *values, size=(len(sources), len(targets)))
+            size = {} if isinstance(conv, RGCNConv) else {"size": (len(sources), len(targets))}
+            rows = conv(pair, index, *values, **size)
         return (rows if number == len(self.net.convs) - 1 else rows.relu()).numpy()
 
     def rows(self) -> np.ndarray:
@@ -262,7 +280,7 @@ class OfDgl(Everything):
 class OfFreshet:
     """Freshet's operators of one part, in one thread."""
 
-    def __init__(self, workload: Workload, model: Model) -> None:
+    def __init__(self, workload: Workload, model: Model | KindsModel) -> None:
         self.engine = Engine(workload, model)
         self.batch = self.engine.batch
 

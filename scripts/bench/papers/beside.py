@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 import torch
 
+from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
 from scripts.bench.peer_graph import Graph, Workload
@@ -19,6 +20,7 @@ from scripts.bench.peers import TOLERANCE, Stream
 from scripts.bench.throughput import machine
 
 Rates = dict[int, dict[str, float]]
+_MOST_FLOATS = 1 << 28  # of the messages of a whole pass
 
 
 class Beside(NamedTuple):
@@ -37,10 +39,7 @@ def measured(
     workload: Workload, net: Net, sizes: Sequence[int], seconds: float, recomputed: Sequence[int] = ()
 ) -> Beside:
     """Run both on the workload's stream, size after size; `recomputed`: those of the recomputation, else the first."""
-    with tempfile.TemporaryDirectory() as folder:
-        model = export_model(net, folder, features=workload.d)
-    assert isinstance(model, Model)  # it has no kinds
-    ours = OfFreshet(workload, model)
+    ours = OfFreshet(workload, export_of(net, workload))
     stream, freshet, affected = Stream(ours, len(workload.op)), Rates(), dict[int, float]()
     stream.epoch(sizes[0])  # compiles and warms up
     for size in sizes:
@@ -56,15 +55,21 @@ def measured(
     return Beside(freshet, recompute, affected, error)
 
 
+def export_of(net: Net, workload: Workload) -> Model | KindsModel:
+    """Return the model of a workload."""
+    width = 0 if workload.attr is None else workload.attr.shape[1]
+    with tempfile.TemporaryDirectory() as folder:
+        return export_model(net, folder, features=workload.d, edge_features=width or None)
+
+
 def _most(workload: Workload, sizes: Sequence[int]) -> int:
     """Return how many events of the stream each size may take."""
     return (len(workload.op) - sizes[0]) // (len(sizes) + 1)
 
 
-def given_of(workload: Workload, end: int) -> list[torch.Tensor]:
-    """Return what a model is called with behind the first `end` events: rows, edges, weights or attributes if any."""
-    graph = Graph(workload)
-    graph.apply(0, end)
+def given_of(graph: Graph) -> list[torch.Tensor]:
+    """Return what a model is called with: rows, edges, and their weights, attributes or types if any."""
+    workload = graph.w
     edges = np.flatnonzero(graph.present)
     index = torch.from_numpy(np.stack([workload.src[edges], workload.dst[edges]]))
     return [torch.from_numpy(graph.x), index, *workload.values_of(edges)]
@@ -72,10 +77,17 @@ def given_of(workload: Workload, end: int) -> list[torch.Tensor]:
 
 def error_of(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
     """Return how far rows are from PyTorch Geometric's in float64 behind those events, of the largest value."""
-    given = [one.double() if one.is_floating_point() else one for one in given_of(workload, end)]
-    want = net.double()(*given).numpy()
+    graph = Graph(workload)
+    graph.apply(0, end)
+    net.double()
+    if len(workload.src) * workload.d <= _MOST_FLOATS:
+        given = [one.double() if one.is_floating_point() else one for one in given_of(graph)]
+        want = net(*given).numpy()
+    else:  # whose messages do not fit into memory
+        want = Affected(workload, net, graph, np.float64).rows()
     net.float()
-    return float(np.abs(rows - want).max() / np.abs(want).max())
+    there = np.flatnonzero(graph.alive)
+    return float(np.abs(rows[there] - want[there]).max() / np.abs(want[there]).max())
 
 
 def rate(value: float) -> str:
