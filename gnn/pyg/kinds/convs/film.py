@@ -37,7 +37,7 @@ class FilmOfType(MessagePassing):
 
 
 class FilmSkip(Module):
-    """What a FiLMConv makes of the own row of a vertex."""
+    """The part of a FiLMConv that reads the own row of a vertex."""
 
     def __init__(self, conv: FiLMConv) -> None:
         """Take the conv."""
