@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, block_diag, nn
 from torch.nn import functional
-from torch_geometric.nn import MessagePassing, MFConv, aggr
+from torch_geometric.nn import GMMConv, MessagePassing, MFConv, aggr
 from torch_geometric.nn.conv import dna_conv
 from torch_geometric.utils import degree
 
@@ -119,10 +119,48 @@ class _ByDegree(MessagePassing):
         return reduce(torch.add, [(1 - (most - d).abs()).clamp(min=0) * one for d, one in enumerate(made)])
 
 
+LARGEST = 1 << 24
+"""Entries of a matrix that stands for a sum."""
+
+
+class _ByCoordinate(MessagePassing):
+    """GMMConv with Gaussians of each channel, whose coordinates are added up one by one, without a matrix of all."""
+
+    def __init__(self, of: GMMConv) -> None:
+        super().__init__(aggr=of.aggr_module, flow=of.flow)
+        self.of = of
+
+    @staticmethod
+    def is_for(module: GMMConv) -> bool:
+        """Return whether the matrix that adds up coordinates has too many entries to be read."""
+        parameters = 0 if nn.parameter.is_lazy(module.g) else module.g.numel()
+        return bool(module.separate_gaussians) and module.dim * parameters**2 > LARGEST
+
+    def forward(self, x: Any, edge_index: Tensor, edge_attr: Tensor, size: Any = None) -> Tensor:
+        x = (x, x) if isinstance(x, Tensor) else x
+        out = self.propagate(edge_index, x=x, edge_attr=edge_attr, size=size)
+        if x[1] is not None and self.of.root is not None:
+            out = out + self.of.root(x[1])
+        return out if self.of.bias is None else out + self.of.bias
+
+    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
+        of, channels = self.of, self.of.mu.size(0)
+        shape = (1, channels, of.out_channels, of.kernel_size)
+        means, spreads = of.mu.view(*shape, of.dim).unbind(-1), of.sigma.view(*shape, of.dim).unbind(-1)
+        parts = [
+            -0.5 * (edge_attr[:, d].view(-1, 1, 1, 1) - mean).pow(2) / (1e-15 + spread.pow(2))
+            for d, (mean, spread) in enumerate(zip(means, spreads, strict=True))
+        ]
+        weights = (reduce(torch.add, parts).exp() * of.g.view(shape)).sum(dim=-1)
+        return (x_j.view(-1, channels, 1) * weights).sum(dim=-2)
+
+
 def readable(module: nn.Module) -> nn.Module:
     """Return a module, of one's own copy, without layers that put the rows of all vertices into one matrix."""
     if type(module) is MFConv:
         return _ByDegree(module)
+    if type(module) is GMMConv and _ByCoordinate.is_for(module):
+        return _ByCoordinate(module)
     for parent in list(module.modules()):
         for name, part in list(parent.named_children()):
             if type(part) is dna_conv.Linear:

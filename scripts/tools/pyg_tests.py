@@ -119,6 +119,17 @@ class _OfDictsWeighted(_OfDicts):
         return self.called(x_dict, edge_index_dict, edge_weight_dict=edge_weight_dict)
 
 
+class _Flat(nn.Module):
+    """A HeteroConv that keeps the rows of relations apart, which here are side by side in one row of a vertex."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return {kind: rows.flatten(1) for kind, rows in self.conv(x_dict, edge_index_dict).items()}
+
+
 class Related(nn.Module):
     """A HeteroConv of one relation, between two kinds if nothing else is said."""
 
@@ -145,6 +156,18 @@ class RelatedAttributed(Related):
         return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
 
 
+class _RelatedWithPositions(nn.Module):
+    """A conv between two kinds that is called with pairs of rows and of positions."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        (a, b), edges = (x_dict["a"], x_dict["b"]), edge_index_dict[BETWEEN]
+        return self.conv((a[:, 3:], b[:, 3:]), (a[:, :3], b[:, :3]), edges)
+
+
 _PLAIN: dict[tuple[str, ...], Any] = {
     (): _Plain,
     ("edge_weight",): _Weighted,
@@ -159,6 +182,7 @@ _RELATED: dict[tuple[str, ...], Any] = {
     (): Related,
     ("edge_weight",): _RelatedWeighted,
     ("edge_attr",): RelatedAttributed,
+    ("pos",): _RelatedWithPositions,
 }
 
 
@@ -287,8 +311,8 @@ def _refused(call: dict[str, Any]) -> str:
     """Return why a conv is refused that is called so."""
     given = {name: one for name, one in call.items() if name != "self" and one is not None}
     conv, rows = clone_of(call["self"]), next(iter(given.values()), None)
-    for name in ("_explain", "_edge_mask", "_loop_mask"):
-        conv.__dict__.pop(name, None)
+    for name in {"_explain", "_edge_mask", "_loop_mask"} & vars(conv).keys():
+        conv.__dict__[name] = None
     dicts = [one for one in _flat(given.values()) if isinstance(one, dict)]
     edges = tuple(name for name in _EDGES if name in given)
     options: dict[str, Any] = {}
@@ -297,16 +321,19 @@ def _refused(call: dict[str, Any]) -> str:
         relations = next(list(one) for one in dicts if all(isinstance(key, tuple) for key in one))
         if isinstance(conv, pyg.HeteroConv):
             module, added = _of_dicts(conv, given)
+            module = module if conv.aggr is not None else _Flat(module)
             widths = {kind: width + added for kind, width in widths.items()}
+        if isinstance(conv, pyg.HGTConv) and {*conv.node_types} <= {*widths}:
+            relations = conv.edge_types
         options = {"metadata": (list(dicts[0]), relations), "features": widths}
-        options |= {"stats_from": tuple(dicts[:2])} if isinstance(conv, pyg.HANConv) else {}
+        options |= {"stats_from": _some_graph(widths, relations)} if isinstance(conv, pyg.HANConv) else {}
     elif isinstance(rows, tuple):
         if any(one is None for one in rows):
             return "it is called without rows of targets"
         module = _RELATED[edges](conv)
         options = {
             "metadata": (["a", "b"], [BETWEEN]),
-            "features": {k: one.shape[-1] for k, one in zip("ab", rows, strict=True)},
+            "features": {k: one.shape[-1] + 3 * ("pos" in given) for k, one in zip("ab", rows, strict=True)},
         }
     else:
         more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}
@@ -330,6 +357,11 @@ def _refused(call: dict[str, Any]) -> str:
         except ExportError as error:
             return str(error).split(": ", 1)[-1].split(". Nearest")[0]
     return ""
+
+
+def _some_graph(widths: dict[str, int], relations: list[Any]) -> tuple[dict[str, Any], dict[Any, Any]]:
+    x = {kind: torch.randn(20, width) for kind, width in widths.items()}
+    return x, {one: torch.randint(20, (2, 50)) for one in relations}
 
 
 def _of_dicts(conv: Any, given: dict[str, Any]) -> tuple[nn.Module, int]:

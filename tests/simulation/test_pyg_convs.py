@@ -13,6 +13,7 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch_geometric.utils import add_self_loops, degree  # noqa: E402
 
+from freshet.gnn.pyg import read_convs  # noqa: E402
 from freshet.gnn.pyg.aggregations import with_quantiles  # noqa: E402
 from freshet.gnn.pyg.export import export_model  # noqa: E402
 from tests.support.graphs.attributed import EDGE_WIDTH  # noqa: E402
@@ -202,6 +203,16 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     called = module if isinstance(module, Scored | First | Positions | Times | Earlier) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     assert crashes_of(model, list(CONVS).index(name) % 4, pyg_pass(with_quantiles(called.double()), reads))
+
+
+def test_gaussians_whose_coordinates_are_added_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as are not added by one matrix."""
+    monkeypatch.setattr(read_convs, "LARGEST", 3 * (IN * 3 * 2) ** 2 - 1)
+    module = Attributed(pyg.GMMConv(IN, 3, EDGE_WIDTH, 2, separate_gaussians=True)).eval()
+    model: Any = export_model(module, tmp_path, features=IN)
+    sums = [step for layer in model.layers for step in getattr(layer, "program", []) if step.op == "sum_columns"]
+    assert [one.heads for one in sums] == [IN * 3]
+    assert crashes_of(model, 1, pyg_pass(module.double(), "attr"))
 
 
 class Plain(torch.nn.Module):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch_geometric.nn import MessagePassing
 
+from freshet.gnn.pyg.encoded_conv import EndColumns
 from freshet.gnn.pyg.errors import RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.hops import is_of_hops
@@ -18,6 +19,7 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
+from freshet.gnn.pyg.kinds.convs.paired import paired
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_typed,
@@ -31,7 +33,7 @@ from freshet.gnn.pyg.kinds.metadata import Metadata
 from freshet.gnn.pyg.kinds.operations import KindsOperations, OnRelation
 from freshet.gnn.pyg.kinds.reading_edges import EdgesReader
 from freshet.gnn.pyg.kinds.returned import listed, refuse_misnamed
-from freshet.gnn.pyg.kinds.widths import is_run_here
+from freshet.gnn.pyg.kinds.widths import is_read_here, is_run_here, known_width
 from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import Step, class_name, takes_attributes, written_class
@@ -225,8 +227,10 @@ class KindsReader(EdgesReader):
         first = {one: self._rows[value] for one, value in others.items() if several and value in self._rows}
         if self._is_encoded(node):
             return self._encoded_conv(node, op, ends, one=one)
-        known = sum(map(len, found.values())) + len(first) == len(others)
+        pairs = {one: [self._rows[end] for end in value] for one, value in others.items() if self._are_pair(value)}
+        known = sum(map(len, found.values())) + len(first) + len(pairs) == len(others)
         own = is_run_here(op)
+        known = known and (not pairs or (is_read_here(op) and not first and not one and None not in ends))
         if not known or len(found["edges"]) != 1 or not (own or set(found["weights"]) <= {"edge_weight", "edge_attr"}):
             raise ExportError(self._reads_other(node))
         self._refuse_several(node, {number for of in found.values() for number in of.values()})
@@ -236,6 +240,9 @@ class KindsReader(EdgesReader):
         given = called_with(node, op, found, tuple(first), pair=not one, two_kinds=two_kinds)
         has = bool(found["weights"]), bool(found["attributes"]) and takes_attributes(op)
         step = Step(self._name(node), op, has[0], attributes=has[1], given=given if own else None)
+        if pairs:
+            pairs = {given.rows: ends, **pairs}
+            return self._paired_conv(node, OnRelation(relation, ends[0], ends[1], step), pairs)
         return self._on_relation(
             node, OnRelation(relation, ends[0], ends[1], step), list(first.values()), given.constants
         )
@@ -250,6 +257,25 @@ class KindsReader(EdgesReader):
         two_kinds = self._is_bipartite(node, relation, one=one)
         step = encoding.step(self._name(node), op, pair=not one, two_kinds=two_kinds)
         return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), [], {})
+
+    def _are_pair(self, value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 2 and all(one in self._rows for one in value)
+
+    def _paired_conv(self, node: Any, of: OnRelation, pairs: Mapping[str, Sequence[str]]) -> str:
+        """Note a conv on a relation that is called with several pairs of rows, by its parameters."""
+        rows, columns = list[str](), list[dict[str, EndColumns]]()
+        for end, kind in enumerate(self._kinds.ends(of.relation)):
+            names = list(dict.fromkeys(one[end] for one in pairs.values()))
+            if any(self._ops.kind[name] != kind for name in names):
+                raise ExportError(self._reads_other(node))
+            columns.append(dict(zip(names, self._columns(node, end, names).values(), strict=True)))
+            rows.append(self._beside(node, names, end))
+        if rows[0] != rows[1] and len(set(self._kinds.ends(of.relation))) < 2:
+            raise ExportError(self._reads_other(node))
+        cut = {name: (columns[0][source], columns[1][target]) for name, (source, target) in pairs.items()}
+        source, target = (known_width(self._ops, one, self._kinds) for one in rows)
+        step = paired(of.step, cut, (source, target))
+        return self._on_relation(node, OnRelation(of.relation, rows[0], rows[1], step), [], {})
 
     def _is_bipartite(self, node: Any, relation: int, *, one: bool) -> bool:
         """Return whether a relation is one between two kinds.

@@ -108,11 +108,11 @@ class EdgesReader(LookingReader):
         step = step._replace(op=FunctionOfEdges(function, sizes, columns, turned=relation != along))
         return self._on_relation(node, OnRelation(relation, ends[0], ends[-1], step), [], {})
 
-    def _beside(self, node: Any, names: Sequence[str]) -> str:
-        """Return the name of the rows of several layers side by side, or of those of one."""
+    def _beside(self, node: Any, names: Sequence[str], end: int = 0) -> str:
+        """Return the name of the rows of several layers side by side, or of those of one; `end`: of two of a conv."""
         if len(names) == 1:
             return names[0]
-        return self._ops.join(f"{self._name(node)}.rows", "cat", names)
+        return self._ops.join(f"{self._name(node)}.{'targets' if end else 'rows'}", "cat", names)
 
     def _columns(self, node: Any, end: int, names: Sequence[str]) -> dict[str, EndColumns]:
         """Return where the rows of these names stand in those of an end.

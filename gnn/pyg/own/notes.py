@@ -13,6 +13,7 @@ from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
 from freshet.gnn.pyg.own.masks import MASK_NOTES, is_mask
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, axis_of, tracked
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
+from freshet.gnn.pyg.read_convs import LARGEST
 from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
 from freshet.gnn.rows.layer import Layer
 
@@ -192,7 +193,7 @@ def _linear(rec: Recorder, call: Operation) -> Noted:
         return made[0] if isinstance(made, tuple) else made
 
     result = call.result[0] if isinstance(call.result, tuple) else call.result
-    if call.name in ("sum", "mean") and width * result.numel() // size > _LARGEST:
+    if call.name in ("sum", "mean") and width * result.numel() // size > LARGEST:
         call.refuse(f"{call.name} of {width} numbers of each row to {result.numel() // size} is too wide to be read")
     rows = tensor.movedim(noted.axis, 0).reshape(size, -1).double().numpy()
     for axis in [d for d, n in enumerate(result.shape) if n == size]:
@@ -202,9 +203,6 @@ def _linear(rec: Recorder, call: Operation) -> Noted:
             made = NotedValue(linear(value, matrix, shift, over, call.place), axis)
             return made if not isinstance(call.result, tuple) else [made, *[None] * (len(call.result) - 1)]
     call.refuse(f"{call.name} reads more than one vertex or edge at once")
-
-
-_LARGEST = 1 << 24  # entries of a matrix that stands for a sum
 
 
 def _matrix_of(run: Callable[[np.ndarray], Any], size: int, width: int, axis: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,9 +15,11 @@ from torch import nn  # noqa: E402
 from freshet.gnn.model import load_model  # noqa: E402
 from freshet.gnn.oracles import whole_graph  # noqa: E402
 from freshet.gnn.plan import compile_plan  # noqa: E402
+from freshet.gnn.pyg import read_convs  # noqa: E402
 from freshet.gnn.pyg.check import check, ours_of, theirs_of  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model, plain_graphs  # noqa: E402
 from freshet.gnn.pyg.forward.trace import trace  # noqa: E402
+from freshet.gnn.pyg.own import notes  # noqa: E402
 from freshet.gnn.synopses.of_messages import MomentsSynopsis  # noqa: E402
 from freshet.schema import Graph  # noqa: E402
 from tests.support import oracle  # noqa: E402
@@ -149,9 +151,11 @@ REFUSED = {
 }
 
 
-def test_kernels_that_are_too_wide_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="sum of 9600 numbers of each row to 3200 is too wide to be read"):
-        export_model(pyg.GMMConv(4, 32, dim=3, kernel_size=25, separate_gaussians=True), tmp_path)
+def test_kernels_that_are_too_wide_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for one in (notes, read_convs):
+        monkeypatch.setattr(one, "LARGEST", 100)
+    with pytest.raises(ExportError, match="sum of 24 numbers of each row to 12 is too wide to be read"):
+        export_model(pyg.GMMConv(4, 3, dim=3, kernel_size=2, separate_gaussians=True), tmp_path)
 
 
 @pytest.mark.parametrize("what", REFUSED)

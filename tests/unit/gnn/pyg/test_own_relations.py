@@ -18,7 +18,7 @@ from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import read_convs as of  # noqa: E402
-from tests.support.graphs.hetero_modules import METADATA, WIDTHS, WRITES, Layers, randomised  # noqa: E402
+from tests.support.graphs.hetero_modules import CITES, METADATA, WIDTHS, WRITES, Layers, randomised  # noqa: E402
 from tests.support.graphs.own import pooled_convs as pooled  # noqa: E402
 from tests.support.simulation.module_cases import hold  # noqa: E402
 
@@ -203,6 +203,45 @@ def test_a_conv_of_several_aggregates_is_a_conv_for_each(name: str, tmp_path: Pa
     assert len([layer for layer in model.layers if isinstance(layer, HeteroConv)]) == many
     module = module.double()
     hold(model, lambda given: module(given.x, given.edges)["paper"], (1,))
+
+
+class WithPositions(nn.Module):
+    """Convs that are called with pairs of rows, of positions and of others, between two kinds and within one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lins = pyg.HeteroDictLinear(WIDTHS, 4)
+        self.cloud = pyg.PointNetConv(nn.Linear(6, 4), nn.Linear(4, 4), add_self_loops=False)
+        self.conv = pyg.HeteroConv({WRITES: Sided(), CITES: Sided()})
+
+    def forward(self, x_dict: Any, edges: Any, edge_attr_dict: Any) -> Any:
+        x, pos = self.lins(x_dict), {kind: x[:, 1:3] for kind, x in x_dict.items()}
+        ends = "author", "paper"
+        cloud = self.cloud(tuple(x[one] for one in ends), tuple(pos[one] for one in ends), edges[WRITES])
+        return self.conv(x, pos, edges, z_dict=x_dict | {"paper": cloud}, edge_attr_dict=edge_attr_dict)["paper"]
+
+
+class Sided(pyg.MessagePassing):
+    """A conv of three pairs of rows, one of them by name, and of attributes."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="max")
+        self.lin = nn.Linear(3, 4)
+
+    def forward(self, x: Any, pos: Any, edge_index: Any, z: Any, edge_attr: Any) -> Any:
+        x, z = (x, x) if isinstance(x, torch.Tensor) else x, z if isinstance(z, torch.Tensor) else z[1]
+        size = len(x[0]), len(x[1])
+        return self.propagate(edge_index, x=x, pos=pos, edge_attr=edge_attr, size=size) - z.sum(1, keepdim=True)
+
+    def message(self, x_j: Any, x_i: Any, pos_j: Any, pos_i: Any, edge_attr: Any) -> Any:
+        return x_j * (pos_j - pos_i).norm(dim=1, keepdim=True) + x_i * self.lin(edge_attr)
+
+
+def test_a_conv_is_called_with_several_pairs_of_rows(tmp_path: Path) -> None:
+    module = randomised(WithPositions())
+    model: Any = export_model(module, tmp_path / "M", metadata=METADATA, features=WIDTHS)
+    exact = module.double()
+    hold(model, lambda given: exact(given.x, given.edges, given.attributes), (1, 2))
 
 
 WRITTEN: dict[str, tuple[Callable[[], Any], dict[str, int] | None]] = {
