@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +23,8 @@ from freshet.job.folder.run_file import read_run
 from freshet.job.lifecycle.summary import progress
 from freshet.job.machine.ports import free_port
 from tests.support.graphs.messages import written_models
-from tests.support.graphs.models import IN_WIDTH
-from tests.support.runs.jobs import Input, Job, make_input, read_epochs
+from tests.support.graphs.models import IN_WIDTH, make_model
+from tests.support.runs.jobs import DEADLINE_S, FRESHET, SUMS, Input, Job, make_input, read_epochs
 from tests.support.serving.server import Server
 from tests.support.serving.tried import Event, Rows, item_of
 
@@ -135,6 +136,36 @@ def test_layers_of_ones_own_are_given_to_the_server(tmp_path: Path) -> None:
             np.testing.assert_allclose(rows_of(client.what_if(OTHER)), rows_of(client.get([OTHER])), 1e-5, 1e-5)
     finally:
         server.end()
+
+
+def test_jobs_of_a_service_answer_beside_it(given: Input, ended: Path, tmp_path: Path) -> None:
+    other = tmp_path / "model"
+    save_model(make_model(2, SUMS), other)
+    one = Job(replace(given, model=other), tmp_path / "out")
+    one.start("--runtime", "local", "--what-if")
+    assert one.wait().code == 0
+    service = tmp_path / "service"
+    servers = [Server(service, of=("--service", str(service))), Server(one.out)]
+    try:
+        for generation, out in enumerate((ended, one.out)):
+            promoted = [str(FRESHET), "promote", str(service), str(out)]
+            assert subprocess.run(promoted, capture_output=True, timeout=DEADLINE_S, check=False).returncode == 0
+            if not generation:
+                servers[0].launch("--what-if", "base")
+                assert servers[0].process is not None and servers[0].process.wait(60) == 2
+                assert "--what-if base: does not go with --service" in servers[0].log()
+                told = servers[0].start()
+            with EmbeddingClient(told["flight"], timeout=60.0) as client:
+                assert client.all().schema.metadata[b"generation"] == str(generation).encode()
+                with pytest.raises(BadRequestError, match=r"start it as .*--tables O/tables --what-if"):
+                    client.what_if(OTHER)  # though the run of the second one has asked for it
+                served = rows_of(client.get([VERTEX, OTHER]))
+        with EmbeddingClient(servers[1].start()["flight"], timeout=60.0) as client:
+            tried = client.what_if(vertices=[{"id": VERTEX}, {"id": OTHER}])
+            np.testing.assert_allclose(rows_of(tried), served, 1e-5, 1e-5)
+    finally:
+        for server in servers:
+            server.end()
 
 
 IDS = [VERTEX, OTHER, *range(9, 9 + 7 * 28, 7)]
