@@ -62,12 +62,20 @@ def as_operations(module: Module) -> Iterator[None]:
 
     Also where a part of the module keeps one, as in `self.norm = gcn_norm`.
     """
-    homes = [vars(utils), vars(nn), vars(nn.pool), *map(vars, module.modules())]
+    with replaced(
+        [vars(utils), vars(nn), vars(nn.pool), *homes_of(module)],
+        {name: _hooked(name, function_of_edges(name)) for name in _NAMES},
+    ):
+        yield
+
+
+def homes_of(module: Module) -> list[dict[str, Any]]:
+    """Return the namespaces of all code but that of libraries, and those of the parts of a module."""
+    homes: list[dict[str, Any]] = [vars(part) for part in module.modules()]
     for name, code in list(sys.modules.items()):
         if name.split(".")[0] not in _LIBRARIES and isinstance(getattr(code, "__dict__", None), dict):
             homes.append(vars(code))
-    with replaced(homes, {name: _hooked(name, function_of_edges(name)) for name in _NAMES}):
-        yield
+    return homes
 
 
 def _hooked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -39,6 +39,9 @@ class EncodingReader(RecordingReader):
         self._sizes = set[str]()  # those that functions read
 
     def _read(self, node: Any) -> None:
+        if self._recorded and self._reads_sizes(node):
+            for one in node.all_input_nodes:
+                self._settle_size(one)
         if self._recorded and self._encodes(node):
             self._of_edges.add(node)
             if not self._is_function(node, node.all_input_nodes):  # one of sizes alone is of rows as well
@@ -91,6 +94,22 @@ class EncodingReader(RecordingReader):
         for one in node.all_input_nodes:
             if one in self._waiting:
                 self._settle_flat(one)
+
+    def _reads_sizes(self, node: Any) -> bool:
+        """Return whether an operation reads edges or what these have, beside numbers of rows of functions that wait."""
+        sizes = [one for one in node.all_input_nodes if one in self._waiting and _is_size(one)]
+        others = [one for one in node.all_input_nodes if one not in sizes]
+        known = (self._of_edges, self._samples, self._constants)
+        return bool(sizes and others) and all(any(one in of for of in known) for one in others)
+
+    def _settle_size(self, node: Any) -> None:
+        """Have a number of rows be a size of the graph, where these rows are a function that waits."""
+        if node not in self._waiting or not _is_size(node):
+            return
+        (of,) = node.all_input_nodes
+        (self._settle_size if _is_size(of) else self._settle)(of)
+        if self._samples.take(node, self._rows, self._constants):
+            del self._waiting[node]
 
     def _dims(self, node: Any) -> int:
         """Return how many dimensions something has, as far as the operations say that make it."""
@@ -316,3 +335,11 @@ class EncodingReader(RecordingReader):
         if reads.setdefault(*what) != what[1]:
             self._refuse_several(node, {reads[what[0]], what[1]})
         return what[0]
+
+
+def _is_size(node: Any) -> bool:
+    """Return whether an operation gives a size of what it reads, as x.size(0) or x.shape[0] do."""
+    label = label_of(node)
+    if label == "getitem":
+        return _is_size(node.args[0])
+    return label == "size" or (label == "getattr" and node.args[1] == "shape")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from freshet.gnn.pyg.errors import refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, refuse
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.encoding import EncodingReader
 from freshet.gnn.pyg.forward.held import HeldData, field_read
@@ -57,7 +57,7 @@ def trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
         if not found:
             raise
         msg = ". ".join([str(error), *found])
-        raise ExportError(msg) from error
+        raise ExportError(msg).of(OUT_EDGES if error.about == OUT_EDGES else "") from error
 
 
 def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:

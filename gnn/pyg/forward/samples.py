@@ -108,7 +108,7 @@ class Samples:
     def index_of(self, node: Any) -> int | None:
         """Return which ends of all edges of the one relation a node is, 0 for sources; None for anything else."""
         value, edges = self._values.get(node), self._every["edges"][:1]
-        if not isinstance(value, torch.Tensor) or not edges:
+        if not isinstance(value, torch.Tensor) or value.is_floating_point() or not edges:
             return None
         return next((end for end in (0, 1) if torch.equal(value, edges[0][end])), None)
 

@@ -19,6 +19,7 @@ from torch_geometric.nn import DeepGraphInfomax, DirGNNConv, GroupAddRev, Messag
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.edge_functions import as_operations
+from freshet.gnn.pyg.forward.matrices import EdgeMatrix, matrices_of_edges, with_edges
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
 from freshet.gnn.pyg.forward.places import blamed, place_here, where
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
@@ -42,6 +43,10 @@ class RowsProxy(torch.fx.Proxy):
     __iadd__, __isub__ = _in_place(operator.iadd), _in_place(operator.isub)
     __imul__, __itruediv__ = _in_place(operator.imul), _in_place(operator.itruediv)
     __ipow__, __ifloordiv__, __imod__ = map(_in_place, (operator.ipow, operator.ifloordiv, operator.imod))
+
+    def __mul__(self, other: Any) -> Any:
+        """Note a product; that with a matrix of edges is the matrix's."""
+        return NotImplemented if isinstance(other, EdgeMatrix) else super().__mul__(other)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Note that numbers are written over; refused where functions of edges are looked into."""
@@ -211,7 +216,8 @@ class Tracer(torch.fx.Tracer):
         Raises: ExportError naming what cannot be traced, and where.
         """
         try:
-            with rows_as_tensors(), as_operations(root) if self.has_edge_functions else nullcontext():
+            functions = as_operations(root) if self.has_edge_functions else nullcontext()
+            with rows_as_tensors(), functions, matrices_of_edges(root):
                 graph, self.given = traced(self._module, lambda: (self.trace(root), self.given))
         except ExportError:
             raise
@@ -290,6 +296,8 @@ class Tracer(torch.fx.Tracer):
 
         Of DeepGraphInfomax its embeddings alone: the rest is of corrupted rows, which training has.
         """
+        if isinstance(m, MessagePassing):
+            args, kwargs = with_edges(m, args, kwargs)
         if type(m) in (GroupAddRev, DeepGraphInfomax):
             forward = partial(_reversible if type(m) is GroupAddRev else _embedded, m)
         if not any(m is one for one in self.root.modules()):

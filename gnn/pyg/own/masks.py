@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,51 @@ def _index_put(rec: Recorder, call: Operation) -> NotedValue:
     return _picked(rec, call, mask, fill, rows)
 
 
+def _nan_to_num(rec: Recorder, call: Operation) -> Noted:
+    """Note 0 for what is infinite, or 0 times that, in products of powers of degrees and of what edges have.
+
+    A sum of ones is 0 or above, so its powers are numbers or infinite.
+    """
+    names = ("self", "nan", "posinf", "neginf")
+    given = dict(zip(names, call.args, strict=False)) | dict(call.options)
+    noted = rec.find(given["self"])
+    if noted is None or any((given.get(name) if name != "nan" else given.get(name) or 0) != 0 for name in names[1:]):
+        return rec.taken_apart(call)
+    finite = _finite(noted.value, call.place)
+    return rec.taken_apart(call) if finite is None else NotedValue(finite, noted.axis)
+
+
+def _finite(value: Value, place: str) -> Value | None:
+    """Return a value with 0 where it is infinite or no number; None where that may be elsewhere."""
+    if value.op in ("weight", "attr", "constant"):
+        return value
+    if value.op == "mul":
+        of = [_finite(one, place) for one in value.of]
+        return None if None in of else replace(value, of=tuple(one for one in of if one is not None))
+    inner = value.of[0] if value.op == "sqrt" else value
+    exponent = -0.5 if value.op == "sqrt" else -1.0
+    if inner.op == "div" and inner.of[0].op == "constant" and (inner.of[0].arrays["value"] == 1).all():
+        base = inner.of[1]
+    elif value.op == "power" and value.arrays["exponent"][0] < 0:
+        base, exponent = value.of[0], float(value.arrays["exponent"][0])
+    else:
+        return None
+    degree = base.of[0] if base.op == "gather" else base
+    if degree.op != "out_degree" and not _is_count(degree):
+        return None
+    power = Value("power", 1, degree.over, (degree,), place, arrays={"exponent": np.array([exponent], np.float64)})
+    made = Value("finite", 1, degree.over, (power,), place)
+    return replace(base, of=(made,), place=place) if base.op == "gather" else made
+
+
+def _is_count(value: Value) -> bool:
+    if value.op != "aggregate" or value.name != "sum" or value.width != 1:
+        return False
+    return value.of[0].op == "constant" and bool((value.of[0].arrays["value"] > 0).all())
+
+
 MASK_NOTES: dict[str, Note] = {
+    "nan_to_num": _nan_to_num,
     "gt": _compared("greater"),
     "lt": _compared("greater", swaps=True),
     "ge": _compared("greater", or_equal=True),
