@@ -41,7 +41,6 @@ class Laplacian(PoolsLater):
 
 
 LAPLACIAN = "is taken in a conv of one.s own, of the graph.s edges"
-ATTENTION = {"in_channels": 4, "out_channels": 4, "num_heads": 2}
 
 
 REASONS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -52,10 +51,6 @@ REASONS: dict[str, tuple[Callable[[], Any], str]] = {
     "Set2Set": (lambda: PoolsLater(gru=nn.GRU(4, 4), end=pyg.Set2Set(4, 2)), "Besides, end: Set2Set is not supported"),
     "None": (Missing, r"computes with None at test_reasons.py:\d+ .* Nearest: others, as positions, among"),
     "Laplacian": (Laplacian, LAPLACIAN),
-    "attention of aggregators": (
-        lambda: pyg.SAGEConv(4, 4, aggr=pyg.MultiAggregation(["mean", "max"], mode="attn", mode_kwargs=ATTENTION)),
-        "^conv: SAGEConv with aggr=.* is not supported with mode='attn'; mode='cat' is, with a linear layer behind it",
-    ),
 }
 
 
