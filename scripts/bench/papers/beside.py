@@ -90,6 +90,11 @@ def error_of(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
     return float(np.abs(rows[there] - want[there]).max() / np.abs(want[there]).max())
 
 
+def a_second(found: dict[str, float]) -> float:
+    """Return the events that are taken in a second of the processor: what else the machine does is not in it."""
+    return 1e6 / found["cpu_us"]
+
+
 def rate(value: float) -> str:
     """Return events a second as the papers print them."""
     return f"{value / 1e3:,.1f} K" if value >= 1e3 else f"{value:,.0f}"

@@ -15,8 +15,8 @@ from freshet.gnn.pyg.export import export_model  # noqa: E402
 from scripts.bench.arxiv_stream import WIDTH  # noqa: E402
 from scripts.bench.layer_work import Watch  # noqa: E402
 from scripts.bench.papers import ripple_pp  # noqa: E402
-from scripts.bench.papers.beside import export_of, measured  # noqa: E402
-from scripts.bench.papers.neutronrt import KINDS  # noqa: E402
+from scripts.bench.papers.beside import Beside, export_of, measured  # noqa: E402
+from scripts.bench.papers.neutronrt import KINDS, full_pass  # noqa: E402
 from scripts.bench.peer_graph import (  # noqa: E402
     ADD,
     ADD_VERTEX,
@@ -124,6 +124,7 @@ def test_messages_of_an_epoch_are_some_of_a_recomputations(name: str) -> None:
     watch = Watch(engine.layers)
     engine.batch(10, 12)
     watch.end()
+    assert full_pass(net, workload, 10)["cpu_us"] > 0
     graph = Graph(workload)
     graph.apply(0, 10)
     for work, reached in zip(watch.works, graph.affected(graph.apply(10, 12), 2), strict=True):
@@ -143,3 +144,12 @@ def test_a_graph_that_does_not_fit_in_memory_is_refused(monkeypatch: pytest.Monk
         else:
             with pytest.raises(SystemExit, match=r"9,000 edges .* give a larger --scale"):
                 ripple_pp.check_memory("reddit", shape, net)
+
+
+def test_figures_are_those_of_the_processor() -> None:
+    found = {batch: {"events_per_s": 1.0, "cpu_us": 8.0, "p50_ms": 1e6} for batch in ripple_pp.BATCHES}
+    one = Beside(found, {1000: {**found[1000], "cpu_us": 240.0}}, {1000: 0.5}, 0.0)
+    table = ripple_pp.table_of("arxiv", ripple_pp.SHAPES["arxiv"], {"GC-S": one})
+    cells = [next(iter(column.cells)) for column in table.columns]
+    assert cells[2:7] == ["125.0 K"] * 4 + ["8 / 0.8 / 0.08 / 0.008 ms"]
+    assert cells[8:10] == ["4.2 K", "30 x"]
