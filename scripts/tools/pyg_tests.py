@@ -126,8 +126,9 @@ class _Flat(nn.Module):
         super().__init__()
         self.conv = conv
 
-    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
-        return {kind: rows.flatten(1) for kind, rows in self.conv(x_dict, edge_index_dict).items()}
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+        made = self.conv(x_dict, edge_index_dict, edge_attr_dict)
+        return {kind: rows.flatten(1) for kind, rows in made.items()}
 
 
 class Related(nn.Module):

@@ -84,12 +84,15 @@ def jumped(ops: Operations, where: str, name: str, module: Any, rows: list[str])
 
 
 def reduced(ops: Operations, where: str, name: str, label: str, stack: Stack, dim: Any) -> str:
-    """Note that stacked rows are reduced to one row; returns its name.
+    """Note that stacked rows are reduced to one row, or put side by side by flatten(1); returns its name.
 
     Raises: ExportError for another function, or one over another dimension.
     """
+    if label == "flatten" and dim == stack.dim == 1:
+        return stack.rows[0] if len(stack.rows) == 1 else ops.join(name, "cat", stack.rows)
     if label not in _REDUCED or not isinstance(dim, int) or dim % 3 != stack.dim:
-        refuse(f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}")
+        msg = f"{where}: stacked rows must be reduced over the dimension that stacks them, by {', '.join(_REDUCED)}, "
+        raise ExportError(msg + "or be put side by side by flatten(1) behind stack(dim=1)")
     if len(stack.rows) == 1:
         return stack.rows[0]
     rows = ops.join(name, _REDUCED[label], stack.rows)

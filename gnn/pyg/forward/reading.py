@@ -252,7 +252,8 @@ class Reader:
         if label in ("getitem", "getattr") and node.args[0] in self._rows and node.args[1] in (0, "values"):
             self._rows[node] = self._rows[node.args[0]]
             return
-        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", node.kwargs.get("start_dim"))
+        dim = None if label == "flatten" and len(node.args) + len(node.kwargs) > 2 else dim
         self._rows[node] = reduced(self._ops, self._place(node), self._name(node), label, stack, dim)
         if label in ("max", "min"):
             self._stacks[node] = stack

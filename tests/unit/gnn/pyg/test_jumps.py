@@ -97,6 +97,7 @@ COMBINED: dict[str, Callable[..., Any]] = {
     "stack mean": lambda m, x, a, b, e: torch.stack([x, a, b]).mean(dim=0),
     "stack max": lambda m, x, a, b, e: torch.stack([x, a, b], dim=-1).max(dim=-1)[0],
     "stack min": lambda m, x, a, b, e: torch.stack([x, a, b], 1).min(1).values,
+    "stack side by side": lambda m, x, a, b, e: torch.stack([a, x, b], 1).flatten(start_dim=1),
     "stack amax": lambda m, x, a, b, e: torch.amax(torch.stack((x, a)), dim=0) + b,
     "quotient": lambda m, x, a, b, e: b / (a + 0.5) + x,
     "stack of one": lambda m, x, a, b, e: torch.stack([b], 0).mean(0) + torch.cat([x], -1) + torch.stack([a]).sum(0),
@@ -207,6 +208,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "cat of vertices": (lambda: Two(lambda m, x, a, b, e: torch.cat([a, b])), "cat over dim=0 puts vertices together"),
     "widths": (lambda: Two(lambda m, x, a, b, e: torch.maximum(a, m.lin(b))), "maximum.*max of rows of widths 6, 3"),
     "stack": (lambda: Two(lambda m, x, a, b, e: torch.stack([a, b]).mean(1)), "must be reduced over the dimension"),
+    "stack of channels": (
+        lambda: Two(lambda m, x, a, b, e: torch.stack([a, b], -1).flatten(1)),
+        "must be reduced over the dimension",
+    ),
     "stack alone": (lambda: Two(lambda m, x, a, b, e: torch.stack([a, b])), "returns something other than the rows"),
     "lambda of two": (
         lambda: pyg.Sequential("x, e", [(pyg.GCNConv(IN, IN), "x, e -> a"), (lambda x, a: x @ a.T, "x, a -> x")]),
