@@ -60,11 +60,15 @@ _LARGE_OF_KINDS: _Sizes = (
 class Graphs:
     """Random graphs of the kinds, relations and widths of a module."""
 
-    def __init__(self, run: Run, widths: Widths, there: Parts) -> None:
-        """Take how the module is run, and which kinds and relations of it the model has."""
+    def __init__(self, run: Run, widths: Widths, there: Parts, *, mirrored: bool = False) -> None:
+        """Take how the module is run, and which kinds and relations of it the model has.
+
+        `mirrored`: whether the module takes the edges of a mirror for those of its relation.
+        """
         self.run, self.widths, self._there = run, widths, there
         # a module that is given one relation, whose edges it turns
         self._both_ways = run.call.plain and len(run.kinds.relations) > 1
+        self._mirrors = run.kinds.mirrors if mirrored or self._both_ways else [None] * len(run.kinds.relations)
 
     def read(self, graph: KindsGraph) -> KindsGraph:
         """Return what the model reads of a graph that the module takes, learned rows behind the features."""
@@ -95,9 +99,9 @@ class Graphs:
         yield "negative weights among its edges", negative
         many = len(graph.edges) if kinds.are_named and not self._both_ways else 0
         for first in range(min(2, many)):
-            yield "relations without edges", _without(graph, {j for j in range(many) if j % 2 == first})
+            yield "relations without edges", self._cut(graph, {j for j in range(many) if j % 2 == first})
         for kind, name in enumerate(kinds.names) if len(kinds.names) > 1 else ():
-            yield f"kind {name!r} without edges", _without(graph, {j for j in range(many) if kind in kinds.ends(j)})
+            yield f"kind {name!r} without edges", self._cut(graph, {j for j in range(many) if kind in kinds.ends(j)})
         if many:
             yield "no edges at all", _without(graph, set(range(many)))
         if any(self.widths.edges):
@@ -110,6 +114,10 @@ class Graphs:
         for about, size in (*sizes, *((_LARGE_OF_KINDS if named else _LARGE) if large else ())):
             yield about, self._drawn(size)
 
+    def _cut(self, graph: KindsGraph, relations: set[int]) -> KindsGraph:
+        """Return a graph in which these relations, and their mirrors, have no edges."""
+        return _without(graph, {j for j, of in enumerate(self._mirrors) if (j if of is None else of) in relations})
+
     def _drawn(self, size: _Size) -> KindsGraph:
         rng, kinds, learned = np.random.default_rng(7), self.run.kinds, self.run.learned
         sizes = [size.vertices[k % len(size.vertices)] for k in range(len(kinds.names))]
@@ -118,8 +126,8 @@ class Graphs:
         x = [rng.standard_normal((n, width)).astype(np.float32) for n, width in widths]
         first, edges = dict[tuple[int, int], np.ndarray](), list[RelationEdges]()
         for j, width in enumerate(self.widths.edges):
-            if self._both_ways and (of := kinds.mirrors[j]) is not None:
-                edges.append(RelationEdges(edges[of].dst, edges[of].src, edges[of].values))
+            if self._mirrors[j] is not None:
+                edges.append(RelationEdges(_NONE, _NONE, EdgeValues(0, {})))
                 continue
             source, target = kinds.ends(j)
             lives = (max(1, sizes[kind] - size.isolated) for kind in (source, target))
@@ -133,7 +141,13 @@ class Graphs:
             attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None
             values = EdgeValues(len(pairs), {WEIGHT: weight}, attr)
             edges.append(RelationEdges(pairs // sizes[target], pairs % sizes[target], values))
+        for j, of in enumerate(self._mirrors):
+            if of is not None:
+                edges[j] = RelationEdges(edges[of].dst, edges[of].src, edges[of].values)
         return KindsGraph(x, edges)
+
+
+_NONE = np.empty(0, np.int64)
 
 
 def _weighed(graph: KindsGraph, of: Callable[[np.ndarray], np.ndarray]) -> KindsGraph:
@@ -154,6 +168,7 @@ def _with_zeros(graph: KindsGraph) -> KindsGraph:
 
 
 def _without(graph: KindsGraph, relations: set[int]) -> KindsGraph:
-    none = np.empty(0, np.int64)
-    edges = [RelationEdges(none, none, one.values[:0]) if j in relations else one for j, one in enumerate(graph.edges)]
+    edges = [
+        RelationEdges(_NONE, _NONE, one.values[:0]) if j in relations else one for j, one in enumerate(graph.edges)
+    ]
     return graph._replace(edges=edges)

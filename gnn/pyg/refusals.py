@@ -63,7 +63,7 @@ _HINTS: dict[str, str] = {
     "MeshCNNConv": "is not supported: its rows are those of edges of a mesh. Nearest: EdgeConv",
     "DirGNNConv": "is read in a forward(x, edge_index) that calls it: it is two convs, one of which reads out-edges",
     "SignedConv": "reads two sets of edges: call it from a forward(x, pos_edge_index, neg_edge_index)",
-    "HypergraphConv": "is not supported: its edges join more than two vertices. Nearest: GCNConv on pairs",
+    "HypergraphConv": "is not supported without kinds: make hyperedges vertices of a kind of their own",
     "PPFConv": _POSITIONS,
     "XConv": _POSITIONS,
     "GravNetConv": _POSITIONS,

@@ -157,6 +157,20 @@ class RelatedAttributed(Related):
         return self.conv(x_dict, edge_index_dict, edge_attr_dict=edge_attr_dict)
 
 
+IN = (("vertex", "in", "hyperedge"), ("hyperedge", "rev_in", "vertex"))
+
+
+class _OfHyperedges(nn.Module):
+    """A HypergraphConv, whose hyperedges are vertices of a second kind."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return self.conv(x_dict["vertex"], edge_index_dict[IN[0]])
+
+
 class _RelatedWithPositions(nn.Module):
     """A conv between two kinds that is called with pairs of rows and of positions."""
 
@@ -336,6 +350,9 @@ def _refused(call: dict[str, Any]) -> str:
             "metadata": (["a", "b"], [BETWEEN]),
             "features": {k: one.shape[-1] + 3 * ("pos" in given) for k, one in zip("ab", rows, strict=True)},
         }
+    elif set(given) == {"x", "hyperedge_index"} and isinstance(rows, torch.Tensor):
+        module, widths = _OfHyperedges(conv), {"vertex": rows.shape[-1], "hyperedge": 1}
+        options = {"metadata": (list(widths), list(IN)), "features": widths}
     else:
         more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}
         if set(given) - {"x"} and any(name.startswith(("hyper", "node")) for name in given):

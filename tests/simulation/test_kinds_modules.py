@@ -18,7 +18,7 @@ from torch_geometric.data import HeteroData  # noqa: E402
 
 from freshet.gnn.kinds.declarations import HeteroConv  # noqa: E402
 from freshet.gnn.own.loading import load_layers  # noqa: E402
-from freshet.gnn.pyg.export import export_model  # noqa: E402
+from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs import hetero_modules as of  # noqa: E402
 from tests.support.graphs.hetero_modules import METADATA, WIDTHS  # noqa: E402
 from tests.support.graphs.read_convs import own_and_built_in  # noqa: E402
@@ -148,3 +148,37 @@ def test_functions_of_attributes_in_front_of_convs(what: str, tmp_path: Path) ->
     assert {one.edge_features for one in model.relations} == {2}
     exact = module.double()
     hold(model, lambda given: exact(given.x, given.edges, given.attributes), (0, 1))
+
+
+IN, REV_IN = ("vertex", "in", "hyperedge"), ("hyperedge", "rev_in", "vertex")
+
+
+class OfHyperedges(nn.Module):
+    """Two HypergraphConvs, whose hyperedges are vertices of a kind of their own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.first, self.second = pyg.HypergraphConv(3, 4), pyg.HypergraphConv(4, 2, **options)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return self.second(self.first(x_dict["vertex"], edge_index_dict[IN]).relu(), edge_index_dict[IN])
+
+
+HYPEREDGES: dict[str, Any] = {
+    "metadata": (["vertex", "hyperedge"], [IN, REV_IN]),
+    "features": {"vertex": 3, "hyperedge": 1},
+}
+
+
+def test_hyperedges_are_vertices_of_a_kind(tmp_path: Path) -> None:
+    module = of.randomised(OfHyperedges())
+    model = export_model(module, tmp_path, **HYPEREDGES)
+    exact = module.double()
+    hold(model, lambda given: exact(given.x, given.edges), (0, 1))
+
+
+def test_hyperedges_whose_shares_are_of_their_members_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="a softmax over the members of a hyperedge"):
+        export_model(OfHyperedges(use_attention=True).eval(), tmp_path, **HYPEREDGES)
+    with pytest.raises(ExportError, match=r"expected a relation from vertices to hyperedges.* and its mirror"):
+        export_model(OfHyperedges().eval(), tmp_path, **HYPEREDGES, mirrors={})

@@ -25,6 +25,7 @@ from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import Built, build, heads_of
 from freshet.gnn.pyg.kinds.calling import ModuleCall, call_of, reads_kinds, type_of
+from freshet.gnn.pyg.kinds.convs.hypergraph import is_hypergraph
 from freshet.gnn.pyg.kinds.levels import distinct, grouped, levels_of
 from freshet.gnn.pyg.kinds.looking_up import Learned, StoredGraph, learned_of, listed_ids
 from freshet.gnn.pyg.kinds.metadata import Metadata, Parts, Relation, kinds_of
@@ -116,7 +117,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
         msg = f"edge_features are {more.edge_features}, but the module reads attributes of width "
         raise ExportError(msg + ", ".join(map(str, sorted(read_edges) or [0])))
     run = Run(call, kinds, asked, learned, frozenset(ops.ids), heads, frozen)
-    graphs = Graphs(run, widths, there)
+    graphs = Graphs(run, widths, there, mirrored=any(map(is_hypergraph, module.modules())))
     made_as = compared(module, model, graphs, checks)
     warn_of_weights(module, graphs)
     if more.metadata is None and call.by_relation:

@@ -19,6 +19,7 @@ from freshet.gnn.pyg.forward.in_place import refuse_overwritten
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, nodes_in
 from freshet.gnn.pyg.kinds.convs.by_kinds import han_conv, hgt_conv, is_han, is_hgt
+from freshet.gnn.pyg.kinds.convs.hypergraph import hypergraph_conv, is_hypergraph
 from freshet.gnn.pyg.kinds.convs.paired import paired
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
@@ -179,6 +180,8 @@ class KindsReader(EdgesReader):
             if len(relations) != 2 or None in relations or ends[0] != ends[1]:
                 raise ExportError(self._reads_other(node))
             return signed_conv(self._ops, self._place(node), self._name(node), op, ends[0], relations)  # type: ignore[arg-type]
+        if is_hypergraph(op):
+            return self._hypergraph_conv(node, op, ends[0], others)
         if is_typed(op):
             if ends[0] != ends[1]:
                 refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
@@ -257,6 +260,14 @@ class KindsReader(EdgesReader):
         two_kinds = self._is_bipartite(node, relation, one=one)
         step = encoding.step(self._name(node), op, pair=not one, two_kinds=two_kinds)
         return self._on_relation(node, OnRelation(relation, ends[0], ends[1], step), [], {})
+
+    def _hypergraph_conv(self, node: Any, op: Any, rows: str, others: Mapping[str, Any]) -> str:
+        relation = self._samples.relation_of("edges", others.get("hyperedge_index"))
+        if relation is None:
+            raise ExportError(self._reads_other(node))
+        given = [name for name in others if name not in ("hyperedge_index", "num_edges")]
+        place, step = self._place(node), Step(self._name(node), op)
+        return hypergraph_conv(self._ops, place, step, rows, relation, self._kinds, given)
 
     def _are_pair(self, value: Any) -> bool:
         return isinstance(value, tuple | list) and len(value) == 2 and all(one in self._rows for one in value)
