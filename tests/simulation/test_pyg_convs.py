@@ -22,6 +22,7 @@ from tests.support.simulation.changing_edges import crashes_of, pyg_pass  # noqa
 
 KEPT = {"mode": "cat", "aggrs_kwargs": [{}, {"learn": True, "t": 1.5}]}
 MIXED = {"mode": "proj", "mode_kwargs": {"in_channels": IN, "out_channels": 7}}
+ATTENDED = {"mode": "attn", "mode_kwargs": {"in_channels": IN, "out_channels": 4, "num_heads": 2}}
 CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "powers": (lambda: pyg.GENConv(IN, 4, "powermean", p=2.5, learn_p=True, norm="layer"), ""),
     "powers and norms": (
@@ -34,6 +35,7 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pyg.GENConv(IN, 4, aggr=pyg.aggr.SoftmaxAggregation(learn=True, channels=4)), ""),
     "softmax beside others": (lambda: pyg.SAGEConv(IN, 3, aggr=["std", "softmax"], aggr_kwargs=KEPT), ""),
     "mixed": (lambda: pyg.SAGEConv(IN, 3, aggr=["max", "var"], aggr_kwargs=MIXED), ""),
+    "attention between aggregates": (lambda: pyg.SAGEConv(IN, 3, aggr=["std", "max"], aggr_kwargs=ATTENDED), ""),
     "added": (lambda: pyg.SAGEConv(IN, 3, aggr=["min", "mean"], aggr_kwargs={"mode": "sum"}), ""),
     "gates by tanh": (lambda: pyg.ResGatedGraphConv(IN, 3, edge_dim=EDGE_WIDTH, act=torch.nn.Tanh()), "attr"),
     "gaussians": (lambda: pyg.GMMConv(IN, 3, EDGE_WIDTH, 2, separate_gaussians=True), "attr"),
