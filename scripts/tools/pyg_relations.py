@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from freshet.gnn.pyg.export import ExportError, export_model
 from freshet.gnn.pyg.steps import takes_attributes
+from scripts.tools.pyg_calls import BETWEEN, Related, RelatedAttributed
 from scripts.tools.pyg_coverage import CALLS
-from scripts.tools.pyg_tests import BETWEEN, Related, RelatedAttributed
 
 WITHIN = ("a", "to", "a")
 _EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 3]])
