@@ -84,6 +84,10 @@ def _hooked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if traced is None:
             return function(*args, **options)
         made = traced.tracer.create_proxy("call_function", _OPERATIONS[name], args, options)
-        return made if name in _OF_ONE else (made[0], made[1])
+        if name in _OF_ONE:
+            return made
+        edges, values = made[0], made[1]
+        edges.node.meta["dtype"] = torch.int64
+        return edges, values
 
     return called

@@ -68,6 +68,11 @@ class RowsProxy(torch.fx.Proxy):
 
     ndim = property(dim)
 
+    @property
+    def dtype(self) -> Any:
+        """The type of its numbers, which that of edges is known by."""
+        return self.node.meta.get("dtype") or self.tracer.create_proxy("call_function", getattr, (self, "dtype"), {})
+
     def __len__(self) -> int:
         """Return the length of a parameter or buffer; that of rows is a number of vertices, which torch.fx refuses."""
         root = self.tracer.root
@@ -257,6 +262,8 @@ class Tracer(torch.fx.Tracer):
         rows, edges, weights, attributes = (
             [self._placeholder(name, dim) for name in of] for of, dim in zip(names, dims, strict=True)
         )
+        for one in edges:
+            one.node.meta["dtype"] = torch.int64
         typed = None if types is None else self._placeholder(types, 1)
         self.given = ModuleInputs(rows, edges, weights, attributes, typed, [self._placeholder(name, 1) for name in ids])
         return root_fn, [self.root, self.given]

@@ -10,8 +10,18 @@ import torch
 
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
+from freshet.gnn.pyg.own.loops import with_loops_by_hand
 from freshet.gnn.pyg.own.masks import MASK_NOTES, is_mask
-from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, axis_of, tracked
+from freshet.gnn.pyg.own.recorder import (
+    Note,
+    Noted,
+    NotedValue,
+    Operation,
+    Recorder,
+    axis_of,
+    tensors_in,
+    tracked,
+)
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
 from freshet.gnn.pyg.read_convs import LARGEST
 from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
@@ -127,6 +137,9 @@ def _powers(rec: Recorder, call: Operation) -> NotedValue:
 
 def _moved(rec: Recorder, call: Operation) -> NotedValue | Sequence[NotedValue | None]:
     """Note what only moves columns about."""
+    if (looped := with_loops_by_hand(rec, call)) is not None:
+        return looped
+    rec.refuse_sized(call, tensors_in(call.args))
     _, noted = tracked(rec, call)
     first = call.args[0]
     listed = list(first) if isinstance(first, list | tuple) else [first]

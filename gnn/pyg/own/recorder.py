@@ -160,8 +160,8 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **options)
         if read:
             call = Operation(name, func, given, options, result, place)
-            if sized:
-                call.refuse(_COMPUTES.format(sized))
+            if sized and name != "cat":  # of which self-loops may come
+                self.refuse_sized(call, tensors)
             self._note(call)
         elif sized or self._loses_size(func, args, tensors):
             made = tensors_in((result,))
@@ -181,6 +181,12 @@ class Recorder(TorchDispatchMode):
         if not self._sized or not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return ""
         return self._sized.get(tensor.untyped_storage().data_ptr(), "")
+
+    def refuse_sized(self, call: Operation, tensors: Sequence[torch.Tensor]) -> None:
+        """Refuse an operation on constants that were made of a size of the graph."""
+        for one in tensors:
+            if place := self.sized(one):
+                call.refuse(_COMPUTES.format(place))
 
     def _loses_size(self, func: Any, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether an operation of constants with a row for each vertex or edge may make numbers of how many.
