@@ -60,7 +60,8 @@ _HINTS: dict[str, str] = {
     "RENet": "is not supported: its rows have a history. Nearest: times of edges as attributes",
     "WLConv": "is not supported: it numbers colours of vertices, and has no weights. Nearest: WLConvContinuous",
     "PANConv": "is not supported: it reads powers of the matrix of all edges. Nearest: TAGConv",
-    "MeshCNNConv": "is not supported: its rows are those of edges of a mesh. Nearest: EdgeConv",
+    "MeshCNNConv": "is not supported: it reads the neighbours of an edge of a mesh in the order of edges, which a "
+    "stream has not. Nearest: EdgeConv",
     "DirGNNConv": "is read in a forward(x, edge_index) that calls it: it is two convs, one of which reads out-edges",
     "SignedConv": "reads two sets of edges: call it from a forward(x, pos_edge_index, neg_edge_index)",
     "HypergraphConv": "is not supported without kinds: make hyperedges vertices of a kind of their own",

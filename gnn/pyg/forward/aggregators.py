@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ def kinds_of(step: Step, module: Any, allowed: tuple[str, ...], *, several: bool
         kind_name = class_name(conv).rsplit(".", 1)[1]
         if isinstance(module, aggr.MultiAggregation):
             _refuse_several(step, kind_name, module, allowed, several=several)
-        refuse(f"{step.name}: {kind_name} with aggr={got!r} is not supported yet; supported: {', '.join(allowed)}")
+        msg = f"{step.name}: {kind_name} with aggr={got!r} is not supported{_why_not([module])}; supported: "
+        raise ExportError(msg + ", ".join(allowed))
     return _as_declared(step, module)
 
 
@@ -70,6 +72,15 @@ def _as_declared(step: Step, module: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+_IN_ORDER = aggr.LSTMAggregation, aggr.GRUAggregation, aggr.MLPAggregation, aggr.PatchTransformerAggregation
+
+
+def _why_not(modules: Iterable[Any]) -> str:
+    if any(isinstance(one, _IN_ORDER) for one in modules):
+        return ": it reads messages in the order of edges, which a stream has not"
+    return " yet"
+
+
 _EXACT = 1 << 8  # times a fraction with so many parts, float32 has the place of each of many messages
 
 
@@ -83,7 +94,7 @@ def _refuse_several(step: Step, kind_name: str, module: Any, allowed: tuple[str,
     if not several:
         msg += f": it has one aggregator here, {' or '.join(allowed)}"
     elif not set(map(name_of, module.aggrs)) <= set(allowed):
-        msg += f" yet; supported: {', '.join(allowed)}"
+        msg += f"{_why_not(module.aggrs)}; supported: {', '.join(allowed)}"
     else:
         msg += f" with mode={module.mode!r}; mode='cat' is, with a linear layer behind it that mixes what they give"
     raise ExportError(msg)

@@ -300,7 +300,8 @@ def _product_scores(step: Step, matrix: np.ndarray, bias: np.ndarray | None) -> 
     """
     conv: Any = step.op
     if step.attributes:
-        msg = f"{step.name}: RGATConv with attention_mode={conv.attention_mode!r} and edge_attr is not supported yet. "
+        msg = f"{step.name}: RGATConv with attention_mode={conv.attention_mode!r} and edge_attr is not supported: its "
+        msg += "score is a product of a number of each end and one of the edge, and convs of attention add the latter. "
         raise ExportError(msg + "Nearest: attention_mode='additive-self-attention'")
     if conv.dim > 1 and not conv.concat:
         msg = f"{step.name}: RGATConv with dim={conv.dim} and concat=False is not supported yet. Nearest: concat=True, "

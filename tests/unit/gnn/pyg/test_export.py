@@ -286,7 +286,7 @@ REFUSED = {
     ),
     "order of neighbours": (
         lambda: pyg.GraphSAGE(IN, 8, 2, aggr="lstm", aggr_kwargs={"in_channels": IN, "out_channels": IN}),
-        "convs.0: SAGEConv with aggr='lstm' is not supported yet; supported: sum, mean, max, min, std, var",
+        "convs.0: SAGEConv with aggr='lstm' is not supported: it reads messages in the order of edges",
     ),
     "aggr list": (
         lambda: pyg.SAGEConv(IN, 8, aggr=["mean", "mean", "mul"]),

@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: of.TypedAttributes(
             pyg.RGATConv(4, 4, 3, attention_mode="multiplicative-self-attention", edge_dim=2), pyg.RGATConv(4, 4, 3)
         ),
-        r"^first: RGATConv with attention_mode=.* and edge_attr is not supported yet. Nearest: attention_mode='",
+        r"^first: RGATConv with attention_mode=.* and edge_attr is not supported: its score is a product.* Nearest: ",
     ),
     "attributes without edge_dim": (
         lambda: of.TypedAttributes(pyg.RGATConv(4, 4, 3), pyg.RGATConv(4, 4, 3)),
