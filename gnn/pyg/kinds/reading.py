@@ -282,7 +282,10 @@ class KindsReader(EdgesReader):
             columns.append(dict(zip(names, self._columns(node, end, names).values(), strict=True)))
             rows.append(self._beside(node, names, end))
         if rows[0] != rows[1] and len(set(self._kinds.ends(of.relation))) < 2:
-            raise ExportError(self._reads_other(node))
+            msg = (
+                f"{self._place(node)} is called with several pairs of rows on {self._kinds.named(of.relation)}, within "
+            )
+            raise ExportError(msg + "one kind, where both ends have the same: give it x and pos in place of pairs")
         cut = {name: (columns[0][source], columns[1][target]) for name, (source, target) in pairs.items()}
         source, target = (known_width(self._ops, one, self._kinds) for one in rows)
         step = paired(of.step, cut, (source, target))

@@ -188,9 +188,17 @@ def _made_width(ops: KindsOperations, rows: str, kinds: Metadata) -> int | None:
         return relation_conv(rows, op, kinds, source, target)[0].out_width
     try:
         made = convert(op.step, None)[0].out_width
-    except ValueError:  # of which the conversion itself says more
-        return None
+    except ValueError:  # of which the conversion itself says more, unless it needs to know how wide rows are
+        width = known_width(ops, op.rows, kinds)
+        return None if width is None else _width_behind(op.step, width)
     return made or known_width(ops, op.rows, kinds)
+
+
+def _width_behind(step: Step, width: int) -> int | None:
+    try:
+        return convert(step, width)[0].out_width or width
+    except ValueError:
+        return None
 
 
 def _function_width(ops: KindsOperations, op: JoinedRows, kinds: Metadata) -> int | None:

@@ -215,7 +215,7 @@ class WithPositions(nn.Module):
         self.conv = pyg.HeteroConv({WRITES: Sided(), CITES: Sided()})
 
     def forward(self, x_dict: Any, edges: Any, edge_attr_dict: Any) -> Any:
-        x, pos = self.lins(x_dict), {kind: x[:, 1:3] for kind, x in x_dict.items()}
+        x, pos = self.lins(x_dict), {kind: x[:, -2:] for kind, x in x_dict.items()}
         ends = "author", "paper"
         cloud = self.cloud(tuple(x[one] for one in ends), tuple(pos[one] for one in ends), edges[WRITES])
         return self.conv(x, pos, edges, z_dict=x_dict | {"paper": cloud}, edge_attr_dict=edge_attr_dict)["paper"]
@@ -242,6 +242,19 @@ def test_a_conv_is_called_with_several_pairs_of_rows(tmp_path: Path) -> None:
     model: Any = export_model(module, tmp_path / "M", metadata=METADATA, features=WIDTHS)
     exact = module.double()
     hold(model, lambda given: exact(given.x, given.edges, given.attributes), (1, 2))
+
+
+class OtherEnds(WithPositions):
+    """The same pair of rows is not the same at both ends of a relation within a kind."""
+
+    def forward(self, x_dict: Any, edges: Any) -> Any:  # type: ignore[override]
+        x = self.lins(x_dict)["paper"]
+        return self.cloud((x, x.relu()), (x[:, :2], x[:, :2]), edges[CITES])
+
+
+def test_pairs_of_other_rows_within_a_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="within one kind, where both ends have the same: give it x and pos"):
+        export_model(OtherEnds(), tmp_path / "M", metadata=METADATA, features=WIDTHS)
 
 
 WRITTEN: dict[str, tuple[Callable[[], Any], dict[str, int] | None]] = {
