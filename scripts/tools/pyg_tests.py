@@ -47,7 +47,7 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
 
     Yields what pytest takes as a plugin.
     """
-    inits, own, by_id = dict[Any, Any](), set[Any](), dict[int, Noted]()
+    inits, own, by_id, alive = dict[Any, Any](), set[Any](), dict[int, Noted](), list[Any]()
     depth, call_of = [0], nn.Module.__call__
 
     def init_of(kind: type) -> Any:
@@ -60,6 +60,7 @@ def _noting(tests: Path, noted: list[Noted]) -> Iterator[Any]:
                 made = f"{kind.__name__}({', '.join(given)})"
                 by_id[id(self)] = Noted(f"{file.name}:{caller.f_lineno}", made, [], [])
                 noted.append(by_id[id(self)])
+                alive.append(self)  # so that no other has its id
 
         return init
 
