@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -68,6 +69,31 @@ def names_of_returned(plan: AnyPlan) -> tuple[str, ...]:
 def widths_of(plan: AnyPlan) -> dict[str, int]:
     """Return the widths of the embeddings by kind; of a model that returns one, under an empty name."""
     return {one.kind: one.width for one in returned_of(plan)}
+
+
+def inner_plan(plan: AnyPlan) -> AnyPlan:
+    """Return the plan without its last layer: it returns the rows of all kinds that this layer reads.
+
+    Raises: ModelError for a plan of one layer.
+    """
+    if len(plan.layers) < 2:
+        msg = "the model has one layer, so there are no rows of inner layers; leave `asked` out"
+        raise ModelError(msg)
+    if not isinstance(plan, KindsPlan):
+        layers = plan.layers[:-1]
+        return replace(plan, layers=layers, out_width=layers[-1].out_width, head=replace(plan.head, width=0))
+    kinds, inner = plan.features.kinds, plan.layers[:-1]
+    assert kinds is not None  # as each such model has them
+    made = {name: inner[-1].kinds[code] for name, code in kinds.kind_codes.items()}
+    out = {name: one.out_width for name, one in made.items() if one is not None and one.updates}
+    return replace(plan, layers=inner, out=out, heads={})
+
+
+def last_of(plan: AnyPlan) -> AnyPlan:
+    """Return the plan of the last layer alone, whose x_0 are the rows of the layer before."""
+    if isinstance(plan, KindsPlan):
+        return replace(plan, layers=plan.layers[-1:])
+    return replace(plan, layers=plan.layers[-1:])
 
 
 def learned_rows_of(plan: AnyPlan) -> list[LearnedRows]:

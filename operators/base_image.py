@@ -8,7 +8,7 @@ from pathlib import Path
 
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
-from freshet.operators.factory import CoreFactory, dataflow_of, load_plan, make_core, stages_of
+from freshet.operators.factory import CoreFactory, dataflow_of, make_core, plan_of, stages_of
 from freshet.operators.initial.edge_order import in_edge_order
 from freshet.operators.initial.image import Blocks, ImageReport, InitialImage
 from freshet.operators.initial.topology import refuse_rejected
@@ -30,7 +30,7 @@ def build_image(
 
     The change log gets the rows of epoch 0. An existing image is overwritten.
     """
-    plan = load_plan(settings.model)
+    plan = plan_of(settings)
     settings = replace(settings, tasks=(settings.parts,))  # an image is of one part, whatever computed it
     core = Partitioner(settings.parts, plan.features, settings.partitioning, settings.task_parts.of(FEATURES))
     flow = dataflow_of(settings, plan)
@@ -69,4 +69,4 @@ def write_initial_image(
 
     Raises: see InitialImage.
     """
-    return InitialImage(settings, load_plan(settings.model), work, memory, progress).run(blocks)
+    return InitialImage(settings, plan_of(settings), work, memory, progress).run(blocks)

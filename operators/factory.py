@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.any_plan import AnyPlan, Returned, load_any_plan, returned_of
+from freshet.gnn.any_plan import AnyPlan, Returned, inner_plan, load_any_plan, returned_of
 from freshet.gnn.own.loading import install_layers
 from freshet.operators.core import Core
 from freshet.operators.dataflow import FEATURES, PARSER, PARTITIONER, SINK, STORAGE, TAIL, Dataflow, Operator, Place
@@ -53,11 +53,21 @@ def load_plan(folder: str) -> AnyPlan:
     return load_any_plan(folder)
 
 
+@lru_cache(maxsize=4)
+def _load_inner_plan(folder: str) -> AnyPlan:
+    return inner_plan(load_plan(folder))
+
+
+def plan_of(settings: Settings) -> AnyPlan:
+    """Return the plan of what a job's operators compute: the model, or its inner layers alone."""
+    return _load_inner_plan(settings.model) if settings.inner_widths else load_plan(settings.model)
+
+
 def make_stage(config: dict[str, Any], operator: str, task: int) -> Any:
     """The stage of one operator's task."""
     settings = Settings.from_dict(config).at_home()
     install_layers(settings.layers)
-    plan = load_plan(settings.model)
+    plan = plan_of(settings)
     row = dataflow_of(settings, plan)[operator]
     if row.kind == PARSER:
         return make_parser(settings, plan, row, task)
@@ -201,7 +211,7 @@ def make_tail(settings: Settings, returned: Returned, part: int, log: LogOutput)
     """Return the output of recent changes of a kind in a sink part, for readers in other processes."""
     config, strings = settings.tail, settings.id_kind == "string"
     shape, job_id = (settings.parts, returned.width, strings), log_id(settings.job_id, returned.kind)
-    name = returned.kind or next(iter(settings.returned), "")
+    name = returned.kind or next(iter(settings.written), "")
     note = TailNote(job_id, *shape, settings.sources, settings.model, config.begins_empty, name)
     folder = tails_of(LogFolders(Path(settings.out), returned.kind), config.tables_folder)
     return TailOutput(folder, part, note, log, config.tail_bytes)

@@ -18,7 +18,7 @@ from freshet.operators.control import LAST_ARRIVAL_MS, control_values, event_ts_
 from freshet.operators.dataflow import FEATURES, PARTITIONER, STORAGE, Place
 from freshet.operators.epochs.cut import FILES, AnyCutLog, Lane
 from freshet.operators.epochs.journal import journaled_blocks
-from freshet.operators.factory import dataflow_of, load_plan, make_partitioner, stages_of
+from freshet.operators.factory import dataflow_of, make_partitioner, plan_of, stages_of
 from freshet.operators.live_attributes import LiveAttributes, attribute_keepers, unkept_attributes
 from freshet.operators.outcome import Message
 from freshet.operators.settings import Settings
@@ -58,7 +58,7 @@ class LiveState:
 
     def __init__(self, settings: Settings, log: AnyCutLog, images: Path | None = None) -> None:
         """`settings` as the job has them; `log` is only read; `images`: what `write` has written, for `load`."""
-        plan = load_plan(settings.model)
+        plan = plan_of(settings)
         settings = replace(settings, tasks=(settings.parts,), image=settings.image if images is None else str(images))
         self.settings = settings
         self.partitioner = make_partitioner(settings, plan, log)

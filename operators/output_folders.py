@@ -2,7 +2,8 @@
 
 A model that returns several kinds of vertices has a change log for each, in `embeddings/KIND` and `epochs/KIND`, and
 tables in `tables/KIND`: within these folders everything is as in those of a model that returns one. `written_kind` says
-how KIND is written.
+how KIND is written. A job whose embeddings are computed at the read (`--embeddings asked`) has a folder `inner` in the
+place of `embeddings`, made before all else.
 
 On a cluster without a shared folder, only the process that started the job has the output folder. Other processes then
 write their own state (status, tracebacks) to a folder of their machine, and rows leave by topics alone.
@@ -20,6 +21,7 @@ import orjson
 from freshet.kind_names import read_kind, written_kind
 
 EMBEDDINGS = "embeddings"  # the change log: rows of vertices by epoch
+INNER = "inner"  # the same of a job that writes rows of inner layers in the place of embeddings
 EPOCHS = "epochs"  # with which input each epoch ends
 STATUS = "status"  # the state of operators while they run
 TABLES = "tables"  # what readers in other processes map: the tails, and the table that a server makes of them
@@ -38,8 +40,9 @@ class LogFolders:
 
     @property
     def embeddings(self) -> Path:
-        """The rows of vertices by epoch."""
-        return self.out / EMBEDDINGS / written_kind(self.kind)
+        """The rows of vertices by epoch: embeddings, or rows of inner layers where the job has a folder of these."""
+        inner = self.out / INNER
+        return (inner if inner.is_dir() else self.out / EMBEDDINGS) / written_kind(self.kind)
 
     @property
     def epochs(self) -> Path:

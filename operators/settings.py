@@ -121,6 +121,9 @@ class Settings:
     artifacts: str = ""  # URI of the list of files that processes may fetch (artifacts.py); empty: all share them
     is_out_here: bool = True  # whether the process that builds a stage sees `out`
     returned: tuple[str, ...] = ()  # names of the kinds of vertices that the model returns, where they have any
+    # Of a job whose embeddings are computed at the read (`--embeddings asked`): widths of the rows of the last inner
+    # layer by the kind's name, which are written in the place of embeddings. Empty: embeddings are.
+    inner_widths: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def from_dict(config: dict[str, Any]) -> Settings:
@@ -171,6 +174,11 @@ class Settings:
     def id_kind(self) -> str:
         """The kind of vertex ids."""
         return self.partitioning.id_kind
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Names of the kinds of vertices whose rows are written, where they have any."""
+        return tuple(filter(None, self.inner_widths)) or self.returned
 
     @property
     def task_parts(self) -> LayerTasks:

@@ -19,7 +19,7 @@ from freshet.operators.dataflow import FEATURES, PARTITIONER, LayerTasks, Place
 from freshet.operators.epochs.config import SealingConfig
 from freshet.operators.epochs.cut_log import CutLog
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
-from freshet.operators.factory import load_plan, make_outlet, open_network
+from freshet.operators.factory import make_outlet, open_network, plan_of
 from freshet.operators.graph.layer_of_kinds import LayerOfKinds
 from freshet.operators.parser.json_lines import guards
 from freshet.operators.parser.text_tables import scan
@@ -30,7 +30,7 @@ from freshet.partitioner.events import Events
 from freshet.schema import NO_ATTR
 
 _lock = threading.Lock()
-_done: set[tuple[str, LayerTasks, str, bool]] = set()
+_done: set[tuple[str, bool, bool, LayerTasks, str]] = set()
 
 
 def warm_up(config: dict[str, Any]) -> None:
@@ -42,7 +42,8 @@ def warm_up(config: dict[str, Any]) -> None:
     settings = Settings.from_dict(config)
     hold(settings.processor)
     with _lock:
-        shape = (settings.model, settings.task_parts, settings.id_kind, bool(settings.outlet))
+        of = settings.model, bool(settings.inner_widths), bool(settings.outlet)
+        shape = (*of, settings.task_parts, settings.id_kind)
         if shape not in _done:
             _run(settings)
             _done.add(shape)
@@ -51,7 +52,7 @@ def warm_up(config: dict[str, Any]) -> None:
 
 def _run(settings: Settings) -> None:
     install_layers(settings.layers)
-    plan = load_plan(settings.model)
+    plan = plan_of(settings)
     plan.warm_up()
     if settings.outlet:
         for returned in returned_of(plan):

@@ -29,7 +29,7 @@ from freshet.job.machine.processes import die_with_parent, run_as_process
 from freshet.operators.embed.embedding import Embedding
 from freshet.operators.embed.engine import EngineOptions
 from freshet.operators.embed.files import EmbedError, full_disk
-from freshet.operators.factory import load_plan
+from freshet.operators.factory import load_plan, plan_of
 from freshet.operators.initial.image import InitialImage
 from freshet.operators.settings import Settings
 from freshet.operators.snapshot.reader import Snapshot, open_snapshot
@@ -144,7 +144,7 @@ def initial_image(
 ) -> tuple[InitialImage, Any]:
     """The image that is to be made, and what gives the snapshot's events in blocks."""
     operators = Settings.from_dict(settings.settings or {})
-    plan = load_plan(operators.model)
+    plan = plan_of(operators)
     rows = max(256, min(65_536, settings.memory // 32 // (16 * max(plan.features.row_bytes // 4, 8))))
     image = InitialImage(operators, plan, settings.folder, settings.memory, progress, rows_alone=settings.rows_alone)
     return image, lambda: snapshot.blocks(rows, mapped=False)

@@ -20,7 +20,8 @@ RUN = "run.json"  # what the run is and where to reach it (run_file)
 STOP = "stop.json"  # the request of `freshet stop` (stop_file)
 DEAD_LETTERS = "dead_letters.jsonl"  # rejected records, where --dead-letters names nothing else
 # What operators write has its names there.
-EMBEDDINGS, EPOCHS, STATUS = output_folders.EMBEDDINGS, output_folders.EPOCHS, output_folders.STATUS
+EMBEDDINGS, INNER, EPOCHS = output_folders.EMBEDDINGS, output_folders.INNER, output_folders.EPOCHS
+STATUS = output_folders.STATUS
 TABLES = output_folders.TABLES
 
 JOB = "job"  # the folder of what is decided when a job begins

@@ -18,6 +18,7 @@ from freshet.operators.sink.change_log_reader import ChangeLogReader, NoChangeLo
 # Names below the output folder, as patterns; a folder without any is Freshet's alone, whatever is in it.
 _OURS: dict[str, tuple[str, ...]] = {
     layout.EMBEDDINGS: ("part-*.parquet", ".*"),  # also in a folder for each kind
+    layout.INNER: ("part-*.parquet", ".*"),
     layout.EPOCHS: ("epochs-*.parquet", ".*"),
     layout.STATUS: ("*.json", "*.damaged", ".*"),
     layout.IMAGE: (),
@@ -69,7 +70,7 @@ def _not_ours(item: Path) -> list[Path]:
     if patterns is None:
         return [item]
     found = list(item.iterdir())
-    if item.name in (layout.EMBEDDINGS, layout.EPOCHS):  # a kind's folder has files of the same names
+    if item.name in (layout.EMBEDDINGS, layout.INNER, layout.EPOCHS):  # a kind's folder has files of the same names
         kinds = {written_kind(log.kind) for log in logs_of(item.parent)}
         found = [file for one in found for file in (one.iterdir() if one.name in kinds and one.is_dir() else (one,))]
     return [one for one in found if patterns and not any(fnmatch(one.name, like) for like in patterns)]

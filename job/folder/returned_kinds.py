@@ -14,13 +14,31 @@ from freshet.operators.output_folders import LogFolders
 
 
 @dataclass(frozen=True)
-class _Settings:
+class WrittenRows:
+    """The rows that a job writes; `returned` and `inner_widths` are those of its settings."""
+
     returned: list[str] = field(default_factory=list)
+    inner_widths: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_inner(self) -> bool:
+        """True if embeddings are computed as they are read."""
+        return bool(self.inner_widths)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of vertices whose rows are written, also where it is one; none without kinds."""
+        return [*filter(None, self.inner_widths)] if self.is_inner else self.returned
+
+    @property
+    def every(self) -> list[str | None]:
+        """The kinds as `--kind` names them, None of a job that writes one log."""
+        return [*self.kinds] if len(self.kinds) > 1 else [None]
 
 
 @dataclass(frozen=True)
 class _Saved:
-    settings: _Settings
+    settings: WrittenRows
 
 
 class KindChoiceError(UsageError):
@@ -85,13 +103,34 @@ def named_kinds(given: str | None, returned: Sequence[str]) -> list[str | None]:
     return list(dict.fromkeys(one.strip() for one in given.split(",")))
 
 
+def written_of(out: Path) -> WrittenRows:
+    """Return which rows a job writes, as its folder says.
+
+    Raises: DamagedFileError.
+    """
+    found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
+    return WrittenRows() if found is None else found.settings
+
+
 def returned_of(out: Path) -> list[str]:
     """Return the kinds of vertices that the model of a job returns, also where it is one; none without kinds.
 
     Raises: DamagedFileError.
     """
-    found = read_json(out / layout.SAVED_JOB, _Saved, "no other file has all of it: put it back from a copy")
-    return [] if found is None else found.settings.returned
+    return written_of(out).returned
+
+
+def refuse_inner(out: Path, what: str) -> None:
+    """Refuse what reads embeddings in the folder of a job that writes rows of inner layers in their place.
+
+    Raises: UsageError, DamagedFileError.
+    """
+    if written_of(out).is_inner:
+        msg = (
+            f"{what}: the embeddings of the job in {out} are computed as they are read (--embeddings asked), so its "
+            f"folder has none; ask a server of its tables alone: `freshet serve --tables {out / layout.TABLES}`"
+        )
+        raise UsageError(msg)
 
 
 def logs_of(out: Path) -> list[LogFolders]:
@@ -99,5 +138,4 @@ def logs_of(out: Path) -> list[LogFolders]:
 
     Raises: DamagedFileError.
     """
-    returned = returned_of(out)
-    return [LogFolders(out, kind) for kind in returned] if len(returned) > 1 else [LogFolders(out)]
+    return [LogFolders(out, kind or "") for kind in written_of(out).every]

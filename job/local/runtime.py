@@ -26,7 +26,7 @@ from freshet.operators.epochs.flush_intervals import monotonic_ms
 from freshet.operators.epochs.partitioner_stage import PartitionerStage
 from freshet.operators.epochs.retention import Commits
 from freshet.operators.epochs.under_way import UnderWay
-from freshet.operators.factory import dataflow_of, load_plan, make_stage
+from freshet.operators.factory import dataflow_of, make_stage, plan_of
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message, Outcome
 from freshet.operators.parser.stages import ParserStage
@@ -137,7 +137,7 @@ class LocalRuntime:
         # Whatever is in one process acts as one task: cost follows the change, not the parts.
         settings = replace(settings, tasks=(settings.parts,))
         self.settings, self.chunks = settings, chunks
-        self.flow = dataflow_of(settings, load_plan(settings.model))
+        self.flow = dataflow_of(settings, plan_of(settings))
         self.times = StageTimes()
         self._config = settings.to_dict()
         self._state = state

@@ -14,6 +14,9 @@ from freshet.job.uris import is_remote, local_path
 from freshet.operators.limits import TAIL_BYTES
 from freshet.operators.output_folders import TABLES
 
+EmbeddingsMade = Literal["eager", "asked"]
+EAGER: EmbeddingsMade = "eager"
+ASKED: EmbeddingsMade = "asked"
 EmbeddingFormat = Literal["base64", "list", "binary"]
 PUBLISH_WITHIN_MIN_S = 0.1  # with each publication a file begins
 DEAD_LETTERS_MIN_BYTES = 1 << 20
@@ -37,6 +40,11 @@ class OutputOptions(Options):
         le=65535,
         description="Port of Arrow Flight on which to serve the embeddings while the job runs, 0 for any; HTTP gets a "
         "port beside it (default: no server; `freshet serve` starts one).",
+    )
+    embeddings: Annotated[EmbeddingsMade, Option(IO, Holds.FOR_LIFE)] = Field(
+        default=EAGER,
+        description="When embeddings are computed: as the graph changes (eager), or by `freshet serve` as they are "
+        "read (asked), for jobs of which few rows are read.",
     )
     what_if: Annotated[bool, Option(IO)] = Field(
         default=False,

@@ -14,7 +14,7 @@ from freshet.job.kafka.topic_specs import COMMITTED
 from freshet.job.options.epoch_options import EpochOptions
 from freshet.job.options.input_options import GraphOptions, InputOptions
 from freshet.job.options.marks import FILE, Holds, Option, Options
-from freshet.job.options.output_options import OutputOptions
+from freshet.job.options.output_options import ASKED, OutputOptions
 from freshet.job.options.partitioning_options import PartitioningOptions
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX, FaultOptions, RuntimeOptions
 from freshet.job.units import format_milliseconds_or_off
@@ -42,6 +42,7 @@ class RunConfig(
             raise ValueError(msg)
         if self.detach:
             self._fit_detach()
+        self._fit_asked()
         if self.runtime == "flink":
             self._fit_flink()
         if self.resume is None and (msg := self.epochs_that_disagree()):  # else the job's own options come first
@@ -51,12 +52,14 @@ class RunConfig(
             raise ValueError(msg)
         return self
 
-    @property
-    def served(self) -> dict[str, Any]:
-        """The server beside the run: its port, and further options of `freshet serve`, also of its --config file."""
+    def served(self, *, are_asked: bool) -> dict[str, Any]:
+        """Return the server beside the run: its port, and more options of `freshet serve`, also of its --config file.
+
+        `are_asked`: whether embeddings of the job are computed as they are asked for.
+        """
         layers = [text for one in self.layers for text in ("--layers", one)]
-        more = ["--what-if", "base", *layers] if self.what_if else []
-        config = {"kafka": self.kafka} if self.what_if and self.kafka else {}
+        more = [*(["--what-if", "base"] if self.what_if else []), *(layers if self.what_if or are_asked else [])]
+        config = {"kafka": self.kafka} if (self.what_if or are_asked) and self.kafka else {}
         return {"flight_port": self.flight_port, "server_options": more, "server_config": config}
 
     def _fit_flink(self) -> None:
@@ -102,6 +105,15 @@ class RunConfig(
                 "`freshet serve --tables OUT/tables`"
             )
             raise ValueError(msg)
+
+    def _fit_asked(self) -> None:
+        for name, given in (("--embeddings-to", self.embeddings_to), ("--tables", self.tables_folder)):
+            if self.embeddings == ASKED and given is not None:
+                msg = (
+                    "--embeddings asked: embeddings are computed as the server of OUT/tables is asked for them, so "
+                    f"none can be written elsewhere; leave {name} out"
+                )
+                raise ValueError(msg)
 
     def _fit_kafka(self) -> None:
         topics = any(map(is_kafka, self.events))

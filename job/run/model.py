@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from freshet.gnn.any_plan import AnyPlan, aggregated, learned_rows_of, names_of_returned, unmerged
+from freshet.gnn.any_plan import (
+    AnyPlan,
+    aggregated,
+    inner_plan,
+    learned_rows_of,
+    names_of_returned,
+    unmerged,
+)
 from freshet.gnn.kind_layers.plans import KindsPlan
+from freshet.gnn.model import ModelError
 from freshet.gnn.own.running import no_merge
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.flink.pipeline import check_layers, division_of, pipeline_of
 from freshet.job.folder.made_image import MadeImage, in_words
+from freshet.job.options.output_options import ASKED
 from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.operators.checks.layers import is_own, running_of
 from freshet.operators.factory import load_plan
+from freshet.operators.live_attributes import attribute_keepers
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.partitioner.config import SPLITTING_NONE, GraphRules
 from freshet.partitioner.ids import INT, STRING
@@ -64,6 +74,12 @@ class Start:
         made = made_for(folder, rules)
         return Start(graph, made)
 
+    def without_image(self) -> Start:
+        """Return the start of a job that computes less than the image has."""
+        if self.made is not None:
+            say("snapshot: its state has all layers, so that of --embeddings asked is computed once more")
+        return replace(self, made=None)
+
 
 def made_for(snapshot: Path, rules: GraphRules) -> MadeImage | None:
     """Return the image in a snapshot's folder, if a job with these rules can start from it.
@@ -75,12 +91,21 @@ def made_for(snapshot: Path, rules: GraphRules) -> MadeImage | None:
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A new job's model, the number of its parts, and the snapshot that it starts from (None: an empty graph)."""
+    """A new job's model, the number of its parts, and the snapshot that it starts from (None: an empty graph).
+
+    `written`: the plan of what the job computes and writes, `plan` or its inner layers alone.
+    """
 
     folder: Path
     plan: AnyPlan
+    written: AnyPlan
     parts: int
     start: Start | None
+
+    @property
+    def inner_widths(self) -> dict[str, int]:
+        """Widths of the rows that are written in the place of embeddings, by kind; empty where embeddings are."""
+        return {} if self.written is self.plan else dict(self.written.out)
 
 
 def read_model(config: RunConfig) -> PreparedModel:
@@ -91,8 +116,9 @@ def read_model(config: RunConfig) -> PreparedModel:
     folder = config.model.absolute()
     plan = plan_to_run(config.model, undirected=config.undirected)
     _refuse_server(config.flight_port, config.out, plan)
-    parts = parts_of(config, len(plan.layers))
-    refuse_splits(plan, parts, config.strategy)
+    written = _inner_of(plan) if config.embeddings == ASKED else plan
+    parts = parts_of(config, len(written.layers))
+    refuse_splits(written, parts, config.strategy)
     for line in unchecked_in_words(plan):
         say(line)
     start = None
@@ -100,7 +126,29 @@ def read_model(config: RunConfig) -> PreparedModel:
         rules = GraphRules(**option_values(config, GraphRules))
         of = config.snapshot, config.model, plan, config.id_bytes_max, rules
         start = Start.open(*of, cast_ids=config.cast_ids, ts_unit=config.ts_unit)
-    return PreparedModel(folder, plan, parts, start)
+        start = start if written is plan else start.without_image()
+    return PreparedModel(folder, plan, written, parts, start)
+
+
+def _inner_of(plan: AnyPlan) -> AnyPlan:
+    """Return the plan of a job whose embeddings are computed at the read.
+
+    Raises: UsageError for a model without inner layers, or whose last layer reads attributes that no other one does.
+    """
+    try:
+        inner = inner_plan(plan)
+    except ModelError as error:
+        msg = f"--embeddings asked: {error}"
+        raise UsageError(msg) from None
+    kept = {one.relation: one for one in attribute_keepers(inner)}
+    for one in attribute_keepers(plan):
+        if one.relation not in kept or kept[one.relation].skips_loops > one.skips_loops:
+            msg = (
+                "--embeddings asked: the last layer reads attributes of edges that no layer before it does, and the "
+                "job keeps attributes with the layers that read them; leave --embeddings out"
+            )
+            raise UsageError(msg)
+    return inner
 
 
 def _refuse_server(flight_port: int | None, out: Path, plan: AnyPlan) -> None:
@@ -137,7 +185,7 @@ def as_the_snapshot_was_made(config: RunConfig) -> RunConfig:
     Raises: UsageError where the job can't have that many parts.
     """
     rules = GraphRules(**option_values(config, GraphRules))
-    made = None if config.snapshot is None else made_for(config.snapshot, rules)
+    made = None if config.snapshot is None or config.embeddings == ASKED else made_for(config.snapshot, rules)
     if made is None:
         if config.snapshot is not None and rules.is_timed and MadeImage.of(config.snapshot) is not None:
             say("snapshot: its state was made without times of events, so it is computed once more")

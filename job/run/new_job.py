@@ -13,7 +13,7 @@ from freshet.files.whole import sync_tree
 from freshet.gnn.any_plan import names_of_returned, widths_of
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError
-from freshet.job.folder import leftovers, run_file
+from freshet.job.folder import layout, leftovers, run_file
 from freshet.job.folder.job_file import SavedJob, paths_of
 from freshet.job.folder.returned_kinds import logs_of, refuse_alike
 from freshet.job.folder.run_file import write_begun
@@ -56,9 +56,11 @@ def write_folders(saved: SavedJob, ends: Ends, start: Start | None, out: Path) -
         )
     if leftovers.clear(out):
         say(f"{out}: a run ended in it before its first epoch; what it had prepared is removed, and this one begins")
-    refuse_alike(out, saved.settings.returned)
+    refuse_alike(out, saved.settings.written)
     # SAVED_JOB comes last of these files: a folder that has it can be resumed, one that has less counts as empty.
     ends.sources.save(out)
+    if saved.settings.inner_widths:
+        (out / layout.INNER).mkdir(exist_ok=True)
     saved.write(out)
     fields = saved.run_fields() | {"events": list(ends.given)}
     run_file.update_run(out, state=run_file.STARTING, **fields, **run_file.this_process())
@@ -252,6 +254,7 @@ def _record_of(config: RunConfig, model: PreparedModel, ends: Ends, job_id: str,
         tail=TailConfig(**option_values(config, TailConfig) | {"begins_empty": model.start is None}),
         sources=ends.found.names,
         returned=names_of_returned(model.plan),
+        inner_widths=model.inner_widths,
         topics=tuple(ends.found.topics),
         processor=processor,
     )

@@ -19,6 +19,7 @@ from freshet.job.kafka.topic_specs import TopicInput, as_recorded
 from freshet.job.lifecycle.job_state import state_of
 from freshet.job.lifecycle.summary import complete_epoch
 from freshet.job.options.marks import Holds
+from freshet.job.options.output_options import ASKED, EAGER
 from freshet.job.options.run_config import RunConfig, that_hold, value_in_words, with_value, written
 from freshet.job.options.runtime_options import NEWEST
 from freshet.job.run.job_states import JobStates
@@ -29,7 +30,7 @@ from freshet.job.run.processor import of_resumed_job
 from freshet.job.run.settings import BEGUN, cuts_of_resumed_job, kept_options, settings_of_run
 from freshet.job.run.source_kinds import FileSource, TopicSource
 from freshet.job.run.sources import FoundSources, Sources, find_sources, load_sources
-from freshet.operators.factory import load_plan
+from freshet.operators.factory import plan_of
 from freshet.operators.settings import Settings
 
 _OF_THE_CLIENT = {"max_rejected"}  # what the process that watches a job does, and not the job
@@ -54,7 +55,7 @@ def resume(config: RunConfig, out: Path, *, is_over: bool = False) -> tuple[RunC
     await_brokers(config.output_topics.items(), config.client_properties)  # the options may be those that it had
     sources = _moved_sources(config, former, saved.topics, out)
     job_id = former.job_id or new_job_id()
-    plan = load_plan(former.model)
+    plan = plan_of(former)
     outputs = plan_outputs(config, job_id, say, plan)
     if outputs.topics and not is_over:
         had = saved.options.get("embeddings_to")
@@ -90,6 +91,7 @@ def resume(config: RunConfig, out: Path, *, is_over: bool = False) -> tuple[RunC
         if folder is not None:
             of = folder, config.model, plan, parsing.id_bytes_max, rules
             start = Start.open(*of, cast_ids=parsing.cast_ids, ts_unit=parsing.ts_unit)
+            start = start.without_image() if former.inner_widths else start
         make_image(settings, start, ignore_positions=config.ignore_positions)
     return config, Job(settings, sources, outputs)
 
@@ -200,6 +202,7 @@ def options_for_life(settings: Settings) -> dict[str, Any]:
     had: dict[str, Any] = {"parts": settings.parts}
     for part in settings.in_parts().values():
         had |= {field.name: getattr(part, field.name) for field in fields(part)}
+    had["embeddings"] = ASKED if settings.inner_widths else EAGER
     had["ts_jump_ms"] = settings.partitioning.rules.jump_ms
     for name in ("message_format", "edge_key"):
         had[name] = had[name] or None

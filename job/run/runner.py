@@ -39,7 +39,7 @@ from freshet.job.run.session import JobPlan, Running, plan_job, sum_up
 from freshet.job.run.sources import Processes, file_readers_of, readers_of
 from freshet.job.run.watching import Lag, LevelWatch, RejectWatch
 from freshet.job.stores.job_artifacts import put_artifacts
-from freshet.operators.factory import load_plan
+from freshet.operators.factory import load_plan, plan_of
 from freshet.operators.snapshot.reader import id_kind_of
 from freshet.operators.telemetry.figures import UNLEARNED
 from freshet.operators.telemetry.load import Window
@@ -74,7 +74,7 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     _warm_up(config)
     config, job = resume(config, out, is_over=plan.is_over) if config.resume else (config, prepare(config, out))
     # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
-    remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS))
+    remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS, layout.INNER))
     run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
     if job.outputs.seen:
         note_topics(out, job.outputs.seen)
@@ -94,9 +94,9 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     if config.runtime == "local":
         if idle := [key for key in config.flink if not key.startswith("s3.")]:
             say(f"-D {', '.join(idle)}: no effect with --runtime local, which runs no Flink")
-        return replace(running, to_its_end=_run_local, **config.served)
+        return replace(running, to_its_end=_run_local, **config.served(are_asked=bool(job.settings.inner_widths)))
     if not config.resume:
-        say(_growth(job.settings.parts, len(load_plan(job.settings.model).layers)))
+        say(_growth(job.settings.parts, len(plan_of(job.settings).layers)))
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
     spec = spec_of(job, config, states)
     if config.detach:
@@ -105,7 +105,7 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     run_file.update_run(out, resumed=config.resume)
     begin = _application(recovered=False) if plan.in_application else None
     end = partial(run_on_flink, spec, FormerCheckpoints(spec, config.resume, states), begin)
-    return replace(running, to_its_end=end, **config.served)
+    return replace(running, to_its_end=end, **config.served(are_asked=bool(job.settings.inner_widths)))
 
 
 def _attached(plan: JobPlan, clock: StartUp) -> Running:
@@ -119,7 +119,9 @@ def _attached(plan: JobPlan, clock: StartUp) -> Running:
     spec = spec_of_cluster_job(out).model_copy(update={"cluster": former.run["cluster"], **secret})
     say(f"the job runs: {former.detail}; this command attaches to it and starts no other one")
     rejects = RejectWatch(out, job.settings.letters.target, config.max_rejected)
-    running = Running(job, out, clock, rejects, **config.served, is_own=False)
+    running = Running(
+        job, out, clock, rejects, **config.served(are_asked=bool(job.settings.inner_widths)), is_own=False
+    )
     if config.detach:
         return replace(running, to_its_end=_leave, flight_port=None, has_end=False)
     states = JobStates(out, job.settings.job_id, config.checkpoint_dir, "--resume", config.flink)
@@ -337,7 +339,7 @@ def spec_of(job: Job, config: RunConfig, states: JobStates) -> JobSpec:
 
     Raises: UsageError where the state that `--resume` names isn't there, or is another job's.
     """
-    layers = len(load_plan(job.settings.model).layers)
+    layers = len(plan_of(job.settings).layers)
     division = division_of(*config.processes, layers, job.settings.parts)
     if shares := division.words():
         say(shares)

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.errors import InputError
-from freshet.kind_names import written_kind
-from freshet.operators.output_folders import EMBEDDINGS, LogFolders
+from freshet.operators.output_folders import LogFolders
 from freshet.operators.sink.log_proof import BASE_PREFIX, epochs_of, reading
 
 _ROW = ["id", "epoch", "deleted"]
@@ -115,9 +114,9 @@ class ChangeLogReader:
         """
         self.kind, self._folders = kind, LogFolders(Path(out), kind)
         folder = self._folders.embeddings
+        self.where = f"{folder.relative_to(out)}{'' if kind else '/'}"  # in the output folder
         if not folder.is_dir():
-            name = f"{EMBEDDINGS}/{written_kind(kind)}" if kind else EMBEDDINGS
-            msg = f"{out} holds no folder {name}: expected the --out folder of a run"
+            msg = f"{out} holds no folder {self.where}: expected the --out folder of a run"
             raise NoChangeLogError(msg)
         self.files = _visible(folder)
 

@@ -37,8 +37,8 @@ def test_properties_of_kafka_are_handed_to_what_reads_the_input_and_stand_nowher
     monkeypatch.setattr(sys, "executable", str(python))
     kafka = {"sasl.jaas.config": "x"}
     given = {"model": "M", "events": "kafka://b:9092/t", "out": "O", "flight_port": 0, "kafka": kafka}
-    for more, expected in (({"what_if": True}, kafka), ({}, None)):
-        served = load_run_config(given | more).served
+    for more, are_asked, expected in (({"what_if": True}, False, kafka), ({}, True, kafka), ({}, False, None)):
+        served = load_run_config(given | more).served(are_asked=are_asked)
         with server_of_run(0, tmp_path / "O", served["server_options"], served["server_config"]):
             until = time.monotonic() + 60
             while not (told.exists() and told.read_text().endswith("end\n")):
