@@ -19,8 +19,8 @@ from freshet.kind_names import topic_end
 
 if TYPE_CHECKING:
     from freshet.job.kafka.address import KafkaAddress
-    from freshet.job.serving.feeds.feed import Beside
-    from freshet.job.serving.tables.lookup import Lookup
+    from freshet.job.serving.feeds.feed import Beside, ComingGraph
+    from freshet.job.serving.tables.served import CurrentTable
     from freshet.job.serving.tables.served_job import ServedJob
 
 
@@ -224,7 +224,7 @@ def serve(
         source_roots=read_roots(tls_roots, "--tls-roots"),
         topic=None if kafka is None else _topic(kafka),
         kafka_properties=load_properties(config),
-        what_if=_what_if(what_if, config, layers, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
+        graph=_graph(what_if, config, layers, workers, {"--service": service, "--from": from_, "--kafka": kafka}),
         **_tokens(token, read_token, admin_token, without_token=without_token),
         **_compacting(compact, keep_changes, tables if kafka is None else None, kind),
     )
@@ -288,10 +288,10 @@ def _compact(tables: Path, kind: str | None, keep_s: float | None) -> None:
         compact_log(log.out, keep_s, kind=one)
 
 
-def _what_if(
+def _graph(
     begin: str | None, config: Path | None, layers: Sequence[str] | None, workers: int, others: dict[str, object]
-) -> Callable[[ServedJob, Lookup], Callable[[], Beside] | None] | None:
-    """Return what makes the answers to what if, of a job that is served or of its run asked for.
+) -> Callable[[ServedJob, Sequence[CurrentTable], str | None], ComingGraph | None] | None:
+    """Return what opens the graph of a job, where the server or the job's run asks for what if, or embeddings need it.
 
     Requests wait from the call on; what it returns opens the graph. `others`: options that it does not go with.
     """
@@ -303,28 +303,34 @@ def _what_if(
         msg = f"--what-if {begin}: one process has the graph, so --workers {workers} does not go with it"
         raise UsageError(msg)
 
-    def made(job: ServedJob, lookup: Lookup) -> Callable[[], Beside] | None:
+    def made(job: ServedJob, tables: Sequence[CurrentTable], kind: str | None) -> ComingGraph | None:
         from freshet.job.folder.run_file import glimpse_run
         from freshet.job.options.layers import take_layers
 
-        if begin is None and not glimpse_run(job.log.out).get("what_if"):
+        if begin is None and not job.inner_width and not glimpse_run(job.log.out).get("what_if"):
             if layers:
                 msg = f"--layers {layers[0]}: goes with --what-if alone, for embeddings are read as they are"
                 raise UsageError(msg)
             return None
-        from freshet.job.serving.tables.hypotheses import ComingHypotheses
+        from freshet.job.serving.feeds.feed import ComingGraph
+        from freshet.job.serving.tables.hypotheses import ComingAnswers
 
-        coming = ComingHypotheses()
-        for one in lookup.each:
-            one.hypotheses = coming
+        found, coming, inner = tables, ComingAnswers(), None
+        if job.inner_width:
+            from freshet.job.what_if.inner_tables import InnerTables
+
+            take_layers(layers)
+            inner = InnerTables(tables)
+            found = inner.embeddings(job.model, kind, coming)
 
         def opened() -> Beside:
             from freshet.job.what_if.engine import open_what_if
 
-            take_layers(layers)
-            return open_what_if(job, lookup, begin or "base", config, coming)
+            if inner is None:
+                take_layers(layers)
+            return open_what_if(job, tables, begin or "base", config, coming, inner)
 
-        return opened
+        return ComingGraph(found, coming, opened)
 
     return None if other or workers > 1 else made
 

@@ -23,7 +23,7 @@ from freshet.job.serving.doors.answering import Answering, Doors
 from freshet.job.serving.doors.keeper import Keeper
 from freshet.job.serving.doors.tokens import GivenToken
 from freshet.job.serving.doors.worker import WorkerSettings
-from freshet.job.serving.feeds.feed import Feed, ServeOptions, feeds_of
+from freshet.job.serving.feeds.feed import ComingGraph, Feed, ServeOptions, feeds_of
 from freshet.job.serving.tables import place
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.history import History, shared_history
@@ -67,16 +67,18 @@ def serve(options: ServeOptions) -> NoReturn:
             for feed in feeds:
                 place.withdraw_others(feed.job, feed.tables)
             tables = [CurrentTable(feed.tables, JobHere.of(feed.job)) for feed in feeds]
-            lookup = joined([Lookup(one) for one in tables])
-            left = [place.left_behind(feed.job, feed.tables) for feed in feeds]
-            for table, one in zip(tables, left, strict=True):
-                if one is not None:
-                    table.begin_with(one.path)
+            graph = _graph_of(options, feeds, tables)
+            lookup = joined([Lookup(one) for one in (tables if graph is None else graph.tables)])
+            for one in lookup.each:
+                one.hypotheses = None if graph is None else graph.answers
+            left = [None if lookup.is_computed else place.left_behind(feed.job, feed.tables) for feed in feeds]
+            for table, former in zip(tables, left, strict=True):
+                if former is not None:
+                    table.begin_with(former.path)
             health = Health(lookup, options.stale_after_s)
             followers: list[Follower] = []
-            opened = None if options.what_if is None else options.what_if(feeds[0].job, lookup)
             servers = _Servers(options, lookup, health, feeds)
-            beside = None if opened is None else opened()
+            beside = None if graph is None else graph.opened()
             try:
                 servers.start()
                 gc.freeze()
@@ -103,6 +105,23 @@ def serve(options: ServeOptions) -> NoReturn:
     # other servers could crash as what they stand on is taken down.
     sys.stderr.flush()
     os._exit(EXIT_DONE)
+
+
+def _graph_of(options: ServeOptions, feeds: Sequence[Feed], tables: Sequence[CurrentTable]) -> ComingGraph | None:
+    """Return the graph of the job, where it is asked for or needed.
+
+    Raises: UsageError where it is needed, and this server can't have it.
+    """
+    job = feeds[0].job
+    if options.graph is not None:
+        return options.graph(job, tables, options.kind)
+    if job.inner_width:
+        msg = (
+            f"--tables {job.log.tables}: embeddings of this job are computed as they are read (--embeddings asked), by "
+            "one process that has the job's input; serve it by --tables O/tables and --workers 1"
+        )
+        raise UsageError(msg)
+    return None
 
 
 def _follow(feeds: Sequence[Feed], followers: list[Follower], until: Callable[[], bool], health: Health) -> None:

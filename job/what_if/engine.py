@@ -17,16 +17,20 @@ from freshet.job.console import say
 from freshet.job.errors import JobFailed
 from freshet.job.serving.bounds.forms import FormError
 from freshet.job.serving.protocol.errors import NotReadyError, NotYetError, TooFarError
-from freshet.job.serving.tables.hypotheses import ComingHypotheses, Tried
-from freshet.job.serving.tables.lookup import Lookup
+from freshet.job.serving.tables.hypotheses import ComingAnswers, Tried
 from freshet.job.serving.tables.part_tails import PartTails
+from freshet.job.serving.tables.served import CurrentTable
 from freshet.job.serving.tables.served_job import ServedJob
 from freshet.job.units import readable
 from freshet.job.what_if.followed_graph import FollowedGraph
+from freshet.job.what_if.inner_tables import InnerTables, as_graph_ids
 from freshet.job.what_if.tried_events import TriedEvents
 from freshet.job.what_if.turns import GraphTurns
 from freshet.operators.factory import load_plan
 from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
+from freshet.partitioner.ids import Ids
+from freshet.state.served.ids import Ids as ServedIds
+from freshet.state.served.mapped import Found, HistoryTooShortError
 
 _POLL_S = 0.02
 _TURN_S = 0.0005
@@ -37,9 +41,16 @@ _REST = 4.0  # times as long as a turn takes it rests, once all rows were there
 
 
 def open_what_if(
-    job: ServedJob, lookup: Lookup, begin: str, config: Path | None, coming: ComingHypotheses
+    job: ServedJob,
+    tables: Sequence[CurrentTable],
+    begin: str,
+    config: Path | None,
+    coming: ComingAnswers,
+    inner: InnerTables | None = None,
 ) -> WhatIfEngine:
-    """Have a server's lookups answer what if, of a job's graph from where that begins; also those that wait.
+    """Open a job's graph from where that begins, beside its tables, and have those be answered that wait for it.
+
+    `inner`: see WhatIfEngine.
 
     Raises: InputError where the job's graph can't be read.
     """
@@ -47,9 +58,7 @@ def open_what_if(
     def opened() -> FollowedGraph:
         return FollowedGraph(job.log.out, PartTails(job.tails, 0, job.word), begin, config)
 
-    engine = WhatIfEngine(opened(), lambda: lookup.table.epoch, opened)
-    for one in lookup.each:
-        one.hypotheses = engine
+    engine = WhatIfEngine(opened(), lambda: min(one.served().table.epoch for one in tables), opened, inner)
     coming.come(engine)
     return engine
 
@@ -58,10 +67,18 @@ class WhatIfEngine:
     """Answers for all kinds of a job's vertices; safe for threads."""
 
     def __init__(
-        self, graph: FollowedGraph, newest: Callable[[], int], again: Callable[[], FollowedGraph] | None = None
+        self,
+        graph: FollowedGraph,
+        newest: Callable[[], int],
+        again: Callable[[], FollowedGraph] | None = None,
+        inner: InnerTables | None = None,
     ) -> None:
-        """`newest`: the epoch that readers of the table have; `again`: opens the graph once more, after an outage."""
-        self._newest, self._again = newest, again
+        """`newest`: the epoch that readers of the table have; `again`: opens the graph once more, after an outage.
+
+        `inner`: the tables of the last inner layer, of a job whose embeddings are computed here.
+        """
+        self._newest, self._again, self._inner = newest, again, inner
+        self._name = "what if" if inner is None else "embeddings"  # of what is said of it
         self._plan: AnyPlan = load_plan(graph.settings.model)
         self._begin(graph)
         self._turns, self._closed = GraphTurns(), threading.Event()
@@ -72,7 +89,7 @@ class WhatIfEngine:
     def _begin(self, graph: FollowedGraph) -> None:
         """Answer of this graph from now on."""
         self._graph, live = graph, graph.graph.live
-        self._what = WhatIf(live, self._plan)
+        self._what = WhatIf(live, self._plan, None if self._inner is None else self._inner_rows)
         self._reader = TriedEvents(live, self._plan)
 
     def start(self) -> None:
@@ -101,6 +118,38 @@ class WhatIfEngine:
             self._bring_on(epoch if self._turns.is_kept else max(epoch, self._newest()), deadline)
             return self._answer(items, kind, most)
 
+    def embedded(self, kind: str, ids: ServedIds, upto: int, timeout_s: float) -> Found:
+        """Return the embeddings of vertices of a kind, at the newest epoch or at `upto`; see TableReader.
+
+        Raises: HistoryTooShortError, NotYetError, NotReadyError.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            epoch = min(self._newest(), upto)
+            with self._turn(epoch, max(0.0, deadline - time.monotonic())):
+                self._bring_on(epoch if self._turns.is_kept else min(max(epoch, self._newest()), upto), deadline)
+                if self._graph.epoch > upto:
+                    msg = f"the graph is at epoch {self._graph.epoch:,}, past {upto:,}"
+                    raise HistoryTooShortError(msg)
+                try:
+                    found = self._what.now(self._code(kind), as_graph_ids(ids))
+                except HistoryTooShortError:  # the graph was behind the tables for too long
+                    if time.monotonic() >= deadline or self._graph.epoch == upto:
+                        raise
+                    continue
+                own, rows = np.full(len(ids), -1), np.empty((len(ids), found.rows.shape[1]), np.float32)
+                own[found.there], rows[found.there] = self._graph.epoch, found.rows
+                return Found(self._graph.epoch, own, rows)
+
+    def _inner_rows(self, kind: int, ids: Ids) -> np.ndarray:
+        assert self._inner is not None
+        kinds = self._plan.features.kinds
+        return self._inner.rows("" if kinds is None else kinds.names[kind], ids, self._graph.epoch)
+
+    def _code(self, kind: str) -> int:
+        kinds = self._plan.features.kinds
+        return 0 if kinds is None or not kind else kinds.kind_codes[kind]
+
     @contextmanager
     def _turn(self, epoch: int, timeout_s: float) -> Iterator[None]:
         """Have the graph for a request, which can be brought on to the epoch.
@@ -110,7 +159,8 @@ class WhatIfEngine:
         self._asking.append(None)
         try:
             if not self._turns.begin(lambda: self._graph.epoch >= epoch, timeout_s):
-                msg = f"what if: after {timeout_s:g} s the graph is still read, or others ask; give a longer timeout"
+                why = f"after {timeout_s:g} s the graph is still read, or others ask"
+                msg = f"{self._name}: {why}; give a longer timeout"
                 raise NotYetError(msg)
             try:
                 yield
@@ -122,11 +172,11 @@ class WhatIfEngine:
     def _bring_on(self, epoch: int, deadline: float) -> None:
         while self._graph.epoch < epoch:
             if self._failure is not None:
-                msg = f"what if: {self._failure}"
+                msg = f"{self._name}: {self._failure}"
                 raise NotReadyError(msg) from self._failure
             if not self._moved_to(epoch) and self._failure is None:
                 if time.monotonic() >= deadline:
-                    msg = f"what if: expected epoch {epoch:,}, its graph is at {self._graph.epoch:,}"
+                    msg = f"{self._name}: expected epoch {epoch:,}, its graph is at {self._graph.epoch:,}"
                     raise NotYetError(msg)
                 time.sleep(_POLL_S)
 
@@ -139,7 +189,7 @@ class WhatIfEngine:
         except FreshetError as error:
             self._failure = error
             until = "until the graph can be read again" if self._can_begin_again else "from now on"
-            say(f"what if: {error}; it is not answered {until}")
+            say(f"{self._name}: {error}; it is not answered {until}")
             return False
 
     @property
@@ -160,8 +210,7 @@ class WhatIfEngine:
             self._failure = None
 
     def _answer(self, items: Sequence[Mapping[str, Any]], kind: str, most: int) -> Tried:
-        kinds = self._plan.features.kinds
-        code = 0 if kinds is None or not kind else kinds.kind_codes[kind]
+        kinds, code = self._plan.features.kinds, self._code(kind)
         ids, rows, of, unknown = list[Any](), list[np.ndarray](), list[int](), list[Any]()
         for number, item in enumerate(items):
             if number:
@@ -212,9 +261,9 @@ class WhatIfEngine:
             now = time.monotonic()
             if not is_whole and is_idle and self._graph.epoch == newest:
                 is_whole = True
-                say(f"what if: all rows are there after {now - began:.1f} s, {readable(self._what.nbytes)}")
+                say(f"{self._name}: all rows are there after {now - began:.1f} s, {readable(self._what.nbytes)}")
             elif not is_whole and now - shown > _SHOW_S:
                 shown = now
-                say(f"what if: the graph is at epoch {self._graph.epoch:,} of {newest:,}")
+                say(f"{self._name}: the graph is at epoch {self._graph.epoch:,} of {newest:,}")
             if is_idle:
                 self._closed.wait(_POLL_S)

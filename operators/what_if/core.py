@@ -7,7 +7,7 @@ applied to the graph by the job's own rules, and taken back by others; nobody se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,10 @@ from freshet.schema import EdgeValues
 
 EDGES_AT_ONCE = 1 << 18
 """In-edges of the vertices whose rows are computed together: their messages are in memory at the same time."""
+
+
+InnerRows = Callable[[int, Ids], np.ndarray]
+"""Rows of the last inner layer, of vertices of a kind at the graph's epoch, that others have computed."""
 
 
 class ReachError(ValueError):
@@ -57,12 +61,14 @@ class WhatIfRows(NamedTuple):
 class WhatIf:
     """Answers what rows of a job's graph would be; follows what is applied to the graph from now on."""
 
-    def __init__(self, live: LiveState, plan: AnyPlan) -> None:
-        """`live` is the graph; there is one `WhatIf` of it."""
+    def __init__(self, live: LiveState, plan: AnyPlan, inner_rows: InnerRows | None = None) -> None:
+        """`live` is the graph; there is one `WhatIf` of it. `inner_rows` None: all rows are computed here."""
         self._live, self._plan, self._core = live, plan, live.core
         inner = plan.layers[:-1]
         self._reach = [LayerReach.of(layer) for layer in inner]
-        self._known = [KnownRows([0 if one is None else one.out_width for one in layer.kinds]) for layer in inner]
+        self._widths = [[0 if one is None else one.out_width for one in layer.kinds] for layer in inner]
+        self._known = [KnownRows(widths) for widths in self._widths]
+        self._inner_rows = inner_rows
         self._first = FirstRows(live, getattr(plan, "learned", ()))
         self._attr = np.zeros((0, plan.features.edge_width), np.float32)
         rules = live.settings.partitioning
@@ -86,9 +92,9 @@ class WhatIf:
             RefusalError: the job would reject an event.
             ReachError: the events reach more than that.
         """
-        self._graph = graph = self._core.inspection()
         if not len(events):
-            return self._asked(kind, ids, [np.empty(0, np.int64)] * len(self._plan.layers))
+            return self.now(kind, ids)
+        self._graph = graph = self._core.inspection()
         back = undoing(events, ends_of(events, graph, self._core.features), graph, self._core.features, self._values_of)
         width = self._core.attr_width
         change = self._core.partition(events, tried=True)
@@ -103,10 +109,14 @@ class WhatIf:
             self._taken(self._core.partition(back, tried=True))
             self._core.forget_attr_width(width)
 
+    def now(self, kind: int, ids: Ids) -> WhatIfRows:
+        """Return the rows of vertices of a kind, as they are."""
+        self._graph = self._core.inspection()
+        return self._asked(kind, ids, [np.empty(0, np.int64)] * len(self._plan.layers))
+
     def warm_up(self) -> None:
         """Have kernels be compiled before the first question waits for them."""
-        self._graph = self._core.inspection()
-        self._asked(0, Ids.of(self._live.settings.id_kind, []), [np.empty(0, np.int64)] * len(self._plan.layers))
+        self.now(0, Ids.of(self._live.settings.id_kind, []))
 
     def _changed_by(self, touched: Touched, most: int) -> list[np.ndarray]:
         count = 0
@@ -121,10 +131,12 @@ class WhatIf:
         return reached(self._reach, self._graph, touched, goes_on)
 
     def refresh(self, edges: int) -> bool:
-        """Compute some rows of a layer that are not known; False: all are known.
+        """Compute some rows of a layer that are not known; False: all are known, or others compute those of the last.
 
         `edges`: how many in-edges their vertices may have together, if they are several.
         """
+        if self._inner_rows is not None:
+            return False
         self._graph = self._core.inspection()
         live = self._graph.tables.live_vertices()
         for number, known in enumerate(self._known, 1):
@@ -161,15 +173,32 @@ class WhatIf:
         """Return the rows of an inner layer, or of x_0, by kind: those that have changed are computed again."""
         if number == 0:
             return [self._first.of(self._graph, kind, vertices) for kind, vertices in enumerate(nodes)]
-        known, are = self._known[number - 1], [np.isin(one, changed[number]) for one in nodes]
-        self._complete(number, np.concatenate([one[~mask] for one, mask in zip(nodes, are, strict=True)]))
+        are = [np.isin(one, changed[number]) for one in nodes]
         again = np.concatenate([one[mask] for one, mask in zip(nodes, are, strict=True)])
-        found = [known.get(kind, vertices) for kind, vertices in enumerate(nodes)]
-        if again.size:
-            self._redone += again.size
-            for rows, mask, made in zip(found, are, self._made(number, again, changed), strict=True):
-                rows[mask] = made
+        as_before = [one[~mask] for one, mask in zip(nodes, are, strict=True)]
+        kept = self._unchanged(number, as_before)
+        if not again.size:
+            return kept
+        self._redone += again.size
+        found = []
+        for before, mask, made in zip(kept, are, self._made(number, again, changed), strict=True):
+            found.append(np.empty((len(mask), before.shape[1]), np.float32))
+            found[-1][~mask], found[-1][mask] = before, made
         return found
+
+    def _unchanged(self, number: int, nodes: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the rows of an inner layer that events have not changed, by kind."""
+        if self._inner_rows is not None and number == len(self._known):
+            widths = self._widths[number - 1]
+            return [
+                self._inner_rows(kind, self._graph.ids_of(vertices))
+                if vertices.size and widths[kind]
+                else np.empty((len(vertices), widths[kind]), np.float32)
+                for kind, vertices in enumerate(nodes)
+            ]
+        known = self._known[number - 1]
+        self._complete(number, np.concatenate(nodes))
+        return [known.get(kind, vertices) for kind, vertices in enumerate(nodes)]
 
     def _complete(self, number: int, vertices: np.ndarray) -> None:
         """Have the rows of vertices that have not changed be known."""
@@ -192,6 +221,8 @@ class WhatIf:
         touched = self._taken(change)
         for known in self._known:
             known.reserve(self._graph.rows)
+        if not any(one.is_used for one in self._known):
+            return
         reached(self._reach, self._graph, touched, lambda number, rows: self._known[number - 1].forget(rows))
 
     def _taken(self, change: EpochChange) -> Touched:

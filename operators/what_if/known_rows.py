@@ -15,7 +15,7 @@ class KnownRows:
 
     def __init__(self, widths: Sequence[int]) -> None:
         """`widths` by kind."""
-        self.known = np.zeros(0, bool)
+        self.known, self.is_used = np.zeros(0, bool), False  # used: whether any were known
         self._kind = np.zeros(0, np.uint8)
         self._rows = [np.empty((0, width), np.float32) for width in widths]
 
@@ -43,6 +43,7 @@ class KnownRows:
 
     def put(self, kind: int, vertices: np.ndarray, rows: np.ndarray) -> None:
         """Note the rows of vertices of a kind."""
+        self.is_used = True
         self._rows[kind][vertices] = rows
         self.known[vertices], self._kind[vertices] = True, kind
 

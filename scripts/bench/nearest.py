@@ -84,6 +84,8 @@ def write(path: Path, feed: Feed, rows_per_s: int) -> None:
 class OneTable:
     """A source of answers that is one table."""
 
+    is_computed = False
+
     def __init__(self, path: Path) -> None:
         self.tables, self.job, self.switches = path, JobHere(), None
         self._served = Served(0, self.job, TableReader(path))

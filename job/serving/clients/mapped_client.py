@@ -17,6 +17,7 @@ from freshet.job.serving.clients.changed import tables_of
 from freshet.job.serving.feeds.fed_job import FedJob
 from freshet.job.serving.protocol.errors import BadRequestError, NotReadyError
 from freshet.job.serving.protocol.wanted import EPOCH, ROW, Wanted
+from freshet.job.serving.tables.asked import NOT_MAPPED
 from freshet.job.serving.tables.health import Health
 from freshet.job.serving.tables.lookup import FEW, Lookup, joined
 from freshet.job.serving.tables.one_generation import of_generation
@@ -114,6 +115,8 @@ class MappedTransport:
         with self._lock:
             if self._known is None:
                 found = [Lookup(CurrentTable(tables, job)) for tables, job in self._jobs().items()]
+                if found[0].job.inner_width:
+                    raise BadRequestError(NOT_MAPPED)
                 self._known, self.consistency = joined(found), found[0].job.consistency
             return self._known
 

@@ -246,7 +246,7 @@ class EmbeddingFlights(flight.FlightServerBase):  # type: ignore[misc, unused-ig
 
         job, table = self._lookup.of(None).job, None
         try:
-            served = self._lookup.served
+            served = self._lookup.whole
             job, table = served.job, {"strings": served.table.strings, "width": served.table.width}
         except FreshetError:
             if job.tails is None or not job.tails.width:

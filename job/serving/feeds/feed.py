@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from freshet.gnn.kinds.names import check_kinds
 from freshet.job.console import say
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
-from freshet.job.folder.returned_kinds import named_kinds, returned_of
+from freshet.job.folder.returned_kinds import named_kinds, written_of
 from freshet.job.serving.protocol.tls import Certificate
 from freshet.job.serving.tables.health import STALE_AFTER_S
+from freshet.job.serving.tables.hypotheses import Hypotheses
 from freshet.job.serving.tables.served_job import ServedJob, await_tables
 from freshet.kernels.user_cache import user_cache
 from freshet.kind_names import read_kind, written_kind
@@ -29,17 +30,29 @@ if TYPE_CHECKING:
     from freshet.job.kafka.client import ClientProperties
     from freshet.job.serving.feeds.fed_job import FedJob
     from freshet.job.serving.feeds.follower import Follower
-    from freshet.job.serving.tables.lookup import Lookup
+    from freshet.job.serving.tables.served import CurrentTable
 
 
 class Beside(Protocol):
-    """Interface of what a server runs beside its table."""
+    """Interface of what a server runs beside its tables."""
 
     def start(self) -> None:
         """Begin, once there is a table."""
 
     def close(self) -> None:
         """End."""
+
+
+class ComingGraph(NamedTuple):
+    """A job's graph that is yet to be opened beside a server's tables.
+
+    `tables`: what lookups read, the tables of the server or those of embeddings that are computed of their rows;
+    `answers`: to what if, for which requests wait.
+    """
+
+    tables: Sequence[CurrentTable]
+    answers: Hypotheses
+    opened: Callable[[], Beside]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +82,8 @@ class ServeOptions:
     kafka_properties: ClientProperties | None = None
     kind: str | None = None  # of the vertices, where the model returns several; of some of them with commas
     service: Path | None = None  # whose jobs to follow, one after the other
-    # Has requests of what if wait, if they are answered; and what then opens the graph.
-    what_if: Callable[[ServedJob, Lookup], Callable[[], Beside] | None] | None = None
+    # Has requests wait for the graph of a job with these tables, named by `kind`, where it is needed.
+    graph: Callable[[ServedJob, Sequence[CurrentTable], str | None], ComingGraph | None] | None = None
     keep_s: float = 0.0  # for how long the table of an earlier one stays readable
 
     @property
@@ -115,7 +128,9 @@ def feeds_of(options: ServeOptions, until: Callable[[], bool]) -> list[Feed]:
     def find() -> list[ServedJob] | dict[str, Any] | None:
         """The job of the folder, for each kind, or what the tails are of where it holds none."""
         if (out / layout.SAVED_JOB).exists():
-            jobs = [ServedJob.of_tables(given, kind) for kind in named_kinds(options.kind, returned_of(out))]
+            written = written_of(out)
+            named = written.every if written.is_inner else named_kinds(options.kind, written.returned)
+            jobs = [ServedJob.of_tables(given, kind) for kind in named]
             there = [job for job in jobs if job is not None]
             return there if len(there) == len(jobs) else None
         return TailNote.read(_of_kind(given, options.kind) / TAIL)

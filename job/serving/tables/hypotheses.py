@@ -1,15 +1,19 @@
-"""Interface of what answers "what if" in a server: see job/what_if."""
+"""Interfaces of what follows a job's graph in a server, and answers of it: see job/what_if."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from freshet.job.serving.protocol.errors import NotReadyError
+
+if TYPE_CHECKING:
+    from freshet.state.served.ids import Ids
+    from freshet.state.served.mapped import Found
 
 
 class Tried(NamedTuple):
@@ -38,13 +42,24 @@ class Hypotheses(Protocol):
         """
 
 
-class ComingHypotheses:
-    """Hypotheses whose graph is still opened: requests wait for it."""
+class Embedder(Protocol):
+    """Interface of what computes embeddings as they are asked for."""
+
+    def embedded(self, kind: str, ids: Ids, upto: int, timeout_s: float) -> Found:
+        """Return the embeddings of vertices of a kind at the newest epoch, or at `upto`."""
+
+
+class Answers(Hypotheses, Embedder, Protocol):
+    """Interface of what follows a job's graph."""
+
+
+class ComingAnswers:
+    """Answers whose graph is still opened: requests wait for it."""
 
     def __init__(self) -> None:
-        self._there, self._found = threading.Event(), list[Hypotheses]()
+        self._there, self._found = threading.Event(), list[Answers]()
 
-    def come(self, found: Hypotheses) -> None:
+    def come(self, found: Answers) -> None:
         """Have those that wait be answered."""
         self._found.append(found)
         self._there.set()
@@ -56,9 +71,21 @@ class ComingHypotheses:
 
         Raises: NotReadyError at the timeout.
         """
+        left_s = self._opened("what if", timeout_s)
+        return self._found[0].tried(items, kind, min_epoch, left_s, most)
+
+    def embedded(self, kind: str, ids: Ids, upto: int, timeout_s: float) -> Found:
+        """Return rows as `Embedder` does, once they are there.
+
+        Raises: NotReadyError at the timeout.
+        """
+        left_s = self._opened("embeddings", timeout_s)
+        return self._found[0].embedded(kind, ids, upto, left_s)
+
+    def _opened(self, what: str, timeout_s: float) -> float:
+        """Wait until the graph is opened; return what is left of the time, in seconds."""
         began = time.monotonic()
         if not self._there.wait(timeout_s):
-            msg = f"what if: after {timeout_s:g} s the job's graph is still opened; ask again"
+            msg = f"{what}: after {timeout_s:g} s the job's graph is still opened; ask again"
             raise NotReadyError(msg)
-        left_s = max(0.0, timeout_s - (time.monotonic() - began))
-        return self._found[0].tried(items, kind, min_epoch, left_s, most)
+        return max(0.0, timeout_s - (time.monotonic() - began))

@@ -70,6 +70,11 @@ class Lookup:
         return self._table.job
 
     @property
+    def is_computed(self) -> bool:
+        """True if rows are computed at the read, which takes longer than looking them up."""
+        return self._table.is_computed
+
+    @property
     def served(self) -> Served:
         """Return what answers come from now.
 

@@ -35,6 +35,8 @@ def of_generation(lookup: Lookup, number: int | None) -> Lookup:
 class _OneGeneration:
     """The table of one generation, by whatever file."""
 
+    is_computed = False
+
     def __init__(self, current: Tables, number: int) -> None:
         self.tables, self.number, self._current = current.tables, number, current
         self._kept: Served | None = None

@@ -44,6 +44,7 @@ class JobHere(NamedTuple):
     model_sha256: str = ""  # empty where it is not known
     tails: TailsHere | None = None  # that the server's machine has or may have
     generation: int | None = None  # of a service
+    inner_width: int = 0  # of rows of an inner layer that the table has in the place of embeddings
     out: str = ""  # its folder, where that is not beside the table
 
     @staticmethod
@@ -198,6 +199,7 @@ class Tables(Protocol):
     """A source of tables, for a Lookup: see CurrentTable."""
 
     tables: Path
+    is_computed: bool
 
     @property
     def job(self) -> JobHere:
@@ -219,6 +221,8 @@ class Tables(Protocol):
 
 class CurrentTable:
     """The table that is valid now, by whatever file, and the job that it is of; safe for threads."""
+
+    is_computed = False  # whether its rows are computed at the read
 
     def __init__(self, tables: Path, job: JobHere = _ANY_JOB) -> None:
         """`job`: the one that a table is of, while there is none, and where an earlier version has not said it."""
@@ -309,14 +313,17 @@ class CurrentTable:
         self._first = job.generation if self._first is None else self._first
         return job
 
-    def _open(self) -> Served:
+    def _reader(self, path: Path) -> TableReader:
         from freshet.state.served.reader import TableReader
 
+        return TableReader(path)
+
+    def _open(self) -> Served:
         for _ in range(100):  # another server may be putting its own in the place
             shown = read_shown(self.tables)
             if shown is not None:
                 with suppress(FileNotFoundError, NoTableError):
-                    found = TableReader(shown[0])
+                    found = self._reader(shown[0])
                     if not found.superseded:
                         return Served(self._next, self._job_of(shown, shown[0]), found)
             elif self._served is None:

@@ -90,6 +90,7 @@ class _Settings:
     partitioning: _Partitioning
     tail: _Tail = _Tail()
     returned: list[str] = field(default_factory=list)
+    inner_widths: dict[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,9 @@ class ServedJob:
     consistency: str = field(default=EPOCH, kw_only=True)  # of its rows
     model_sha256: str = field(default="", kw_only=True)  # empty where it is not known
     generation: int | None = field(default=None, kw_only=True)  # of a service that it is a job of
+    # Width of the rows of an inner layer, which it writes in the place of embeddings (`--embeddings asked`); 0: it
+    # writes embeddings.
+    inner_width: int = field(default=0, kw_only=True)
 
     @staticmethod
     def read(out: Path, kind: str | None = None) -> ServedJob | None:
@@ -146,12 +150,14 @@ class ServedJob:
         if found is None or not (out / layout.IMAGE_DONE).exists():
             return None
         job = found.settings
-        name = folder_name(job.returned, kind, out)
+        written = [*filter(None, job.inner_widths)] if job.inner_widths else job.returned
+        name = folder_name(written, kind, out)
         more = job.tail.tables_folder, job.tail.begins_empty, name
         strings, identity = job.partitioning.id_kind == "string", log_id(job.job_id, name)
-        only = name or next(iter(job.returned), "")
+        only = name or next(iter(written), "")
         named = {"kind_name": only, "model_sha256": found.model_sha256}
-        return ServedJob(out, identity, job.parts, strings, tuple(job.sources), job.model, *more, **named)
+        of = out, identity, job.parts, strings, tuple(job.sources), job.model
+        return ServedJob(*of, *more, **named, inner_width=job.inner_widths.get(only, 0))
 
     @staticmethod
     def of_tables(tables: Path, kind: str | None = None) -> ServedJob | None:
@@ -171,8 +177,8 @@ class ServedJob:
 
     @property
     def width(self) -> int:
-        """Numbers of an embedding."""
-        return self.readouts.widths[self.kind]
+        """Numbers of a row that it writes."""
+        return self.inner_width or self.readouts.widths[self.kind]
 
     @property
     def word(self) -> int:
@@ -202,6 +208,7 @@ class ServedJob:
             "lacks",
             "consistency",
             "generation",
+            "inner_width",
         )
         out = {} if self.generation is None else {"out": str(self.out)}
         return {name: getattr(self, name) for name in names} | {"tails": asdict(self.tails_here)} | out
@@ -222,8 +229,8 @@ class ServedJob:
 
     @property
     def quick_width(self) -> int:
-        """Numbers of an embedding, 0 where the model would have to be loaded."""
-        return 0
+        """Numbers of a row that it writes, 0 where the model would have to be loaded."""
+        return self.inner_width
 
     def beats(self) -> list[Beat | None]:
         """Return the last heartbeat of each part."""

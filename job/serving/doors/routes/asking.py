@@ -87,7 +87,8 @@ async def found_in(
     await wait(lookup, wanted)
     served = lookup.served  # the rows come from it, whatever takes its place meanwhile
     lookup.budget.check(size := size_of(served), what)
-    return *await apart(size <= INLINE_BYTES, _rows, lookup, values, served), size
+    is_quick = size <= INLINE_BYTES and not lookup.is_computed
+    return *await apart(is_quick, _rows, lookup, values, served), size
 
 
 async def wait(lookup: Lookup, wanted: Wanted) -> None:

@@ -220,7 +220,7 @@ def _kind(lookup: Lookup) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": lookup.job.kind_name, **dict.fromkeys(("epoch", "vertices", "width", "classes"))}
     found["some_ids"] = []
     with suppress(NotReadyError):
-        served = lookup.whole
+        served = lookup.served if lookup.is_computed else lookup.whole
         table = served.whole
         found |= {"epoch": table.epoch, "vertices": table.live, "width": table.width, "some_ids": _some_ids(table)}
         readout = served.readout

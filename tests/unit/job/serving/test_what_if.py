@@ -14,7 +14,7 @@ import pytest
 from freshet import BadRequestError, NotReadyError, NotYetError
 from freshet.job.serving.doors.access import Access
 from freshet.job.serving.doors.tokens import GivenToken, ServerTokens
-from freshet.job.serving.tables.hypotheses import ComingHypotheses, Tried
+from freshet.job.serving.tables.hypotheses import ComingAnswers, Tried
 from tests.support.serving.hand_job import WIDTH
 from tests.support.serving.served import ANSWER_S, Served
 
@@ -72,7 +72,7 @@ def test_what_is_wanted_is_waited_for(served: Served, way: str, condition: str) 
 
 @pytest.mark.parametrize("way", ["flight", "http"])
 def test_a_graph_that_is_still_opened_is_waited_for(served: Served, way: str) -> None:
-    engine, coming = served.lookup.hypotheses, ComingHypotheses()
+    engine, coming = served.lookup.hypotheses, ComingAnswers()
     served.lookup.hypotheses = coming
     try:
         assert over(way, served, timeout=0.05) == "not-ready"
