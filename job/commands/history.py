@@ -107,7 +107,7 @@ def _folder(given: Path | None, names: list[str], least: int) -> Path:
 
 
 def _holds_log(folder: Path) -> bool:
-    return (folder / layout.EMBEDDINGS).is_dir() or Service.at(folder) is not None
+    return any((folder / one).is_dir() for one in (layout.EMBEDDINGS, layout.INNER)) or Service.at(folder) is not None
 
 
 def _show(folder: Path, names: list[str], format_: Format, kind: str | None, generation: int | None) -> int:

@@ -76,6 +76,7 @@ class _Printing:
     """Lines of what is watched."""
 
     def __init__(self, tables: Path, kind: str | None, wanted: set[str], class_changes: bool) -> None:
+        from freshet.job.folder.returned_kinds import refuse_inner
         from freshet.job.service.generations import Service
         from freshet.job.serving.tables.served_job import await_job
         from freshet.job.serving.tables.watching import Watch
@@ -84,6 +85,7 @@ class _Printing:
         self._following: Watch | ServiceWatch
         if (found := Service.at(tables)) is None:
             job = await_job(tables, 10.0, kind, "--at")
+            refuse_inner(job.out, "watch")
             self._following = Watch(job, partial(_lost, job))
         else:
             from freshet.job.serving.feeds.service_feed import kind_of

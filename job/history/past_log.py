@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from freshet.job.errors import UsageError
+from freshet.job.folder.returned_kinds import refuse_inner
 from freshet.job.serving.feeds.service_feed import job_in
 from freshet.job.serving.protocol.columns import rows_of
 from freshet.job.serving.tables.change_log_rows import known_from
@@ -41,12 +42,13 @@ class PastLog:
     def __init__(self, out: Path, kind: str | None = None, generation: int | None = None) -> None:
         """Find the files; `kind`: whose, where the model returns several; `out` and `generation`: see `job_in`.
 
-        Raises: UsageError where there is no job, or a kind is to be named; DamagedFileError.
+        Raises: UsageError where there is no job, it has no embeddings, or a kind is to be named; DamagedFileError.
         """
         job = job_in(out, kind, generation)
         if job is None:
             msg = f"{out}: no job in it; give the --out folder of a `freshet run`"
             raise UsageError(msg)
+        refuse_inner(job.out, "the past")
         self._job, self.out, self.folders, self.strings = job, job.out, job.log, job.strings
         self.base, self.generation = job.base, job.generation
         upto = job.complete_epoch()

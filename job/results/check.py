@@ -16,7 +16,7 @@ from freshet.gnn.kinds.model import load_any_model
 from freshet.gnn.model import ModelError
 from freshet.job.console import CheckProgress, Report, say
 from freshet.job.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from freshet.job.folder.returned_kinds import folder_name
+from freshet.job.folder.returned_kinds import WrittenRows, folder_name, written_of
 from freshet.job.folder.run_file import ENDED, has_finished, read_run
 from freshet.job.kafka.address import KafkaAddress, is_kafka
 from freshet.job.kafka.brokers import await_brokers
@@ -39,6 +39,7 @@ from freshet.job.results.full_pass import (
     sizes_of,
 )
 from freshet.job.results.log_audit import STATUS_FIELDS, SUMMARY, Audit, audit
+from freshet.job.results.logged_rows import LoggedRows
 from freshet.job.results.plain_replay import Given, PlainReplay
 from freshet.job.results.plain_rules import ID_BYTES_MAX
 from freshet.job.run.preflight import check_registry
@@ -61,6 +62,8 @@ class Question:
 
     out: Path
     model: AnyModel
+    plan: AnyPlan
+    written: WrittenRows
     run: dict[str, Any]
     oracle: str | None
     tolerance: float
@@ -125,7 +128,9 @@ def check(
     returned = returned_kinds(loaded)
     if kind is not None:
         folder_name([one for one in returned if one], kind, out)
-    question = Question(out, loaded, run, oracle, tolerance, every, returned if kind is None else [kind])
+    question = Question(
+        out, loaded, plan, written_of(out), run, oracle, tolerance, every, returned if kind is None else [kind]
+    )
     held, faults = module_faults(Path(model), loaded, tolerance)
     with CheckProgress() as progress:
         findings = _findings(question, given, progress.report)
@@ -163,8 +168,10 @@ def _findings(question: Question, given: Given, report: Report) -> Findings:
     replay = PlainReplay(given, slowest.positions(), report)
     if given.snapshot is not None:
         say(f"snapshot: {len(replay.graph):,} vertices")
-        for kind in question.kinds:
+        for kind in readers if question.written.is_inner else question.kinds:
             found.faults += _of_snapshot(readers[kind], embedded_of(replay.graph, kind))
+    several = len(returned_kinds(question.model)) > 1
+    logged = LoggedRows(readers, question.plan, is_inner=question.written.is_inner)
     for epoch in replay.epochs(_sample(question, last, log)):
         graph = arrays_of(replay.graph)
         vertices, edges = sizes_of(graph)
@@ -176,12 +183,13 @@ def _findings(question: Question, given: Given, report: Report) -> Findings:
         behind = partial(_report_behind, report, size)
         expected = full_pass(question.model, graph, found.oracle, question.tolerance, behind)
         report(f"{size} of {last:,}: comparing")
-        found.duplicates = 0
+        logged.begin(epoch, graph)
         for kind in question.kinds:
-            state, wanted = readers[kind].state_at(epoch), expected[kind]
-            difference = compare(state.ids, state.vectors, ids_of(graph, kind), wanted.rows, wanted.scale)
-            found.differences.append(Compared(epoch, difference, readers[kind].kind))
-            found.duplicates += state.duplicates  # of all rows up to this epoch
+            here, wanted = logged.of(kind), expected[kind]
+            difference = compare(*here, ids_of(graph, kind), wanted.rows, wanted.scale)
+            found.differences.append(Compared(epoch, difference, kind if several else ""))
+        found.duplicates = logged.duplicates  # of all rows up to this epoch
+    found.faults += logged.faults
     report("reading the input to its end")
     found.faults += replay.faults
     found.events, found.rejected = _read_to_the_end(question, replay, found)
@@ -259,8 +267,7 @@ def _of_rejected(question: Question, found: Findings) -> list[str]:
 
 def _of_snapshot(reader: ChangeLogReader, vertices: int) -> list[str]:
     there = len(reader.state_at(0, vectors=False).ids)
-    where = f"embeddings/{reader.kind}"
-    return [] if there == vertices else [f"{where}: epoch 0 has {there:,} vertices, the snapshot {vertices:,}"]
+    return [] if there == vertices else [f"{reader.where}: epoch 0 has {there:,} vertices, the snapshot {vertices:,}"]
 
 
 def _of_positions(readers: Iterable[ChangeLogReader], slowest: ChangeLogReader, last: int) -> list[str]:
@@ -295,11 +302,16 @@ def _model_of_run(folder: Path, run: dict[str, Any]) -> tuple[AnyModel, AnyPlan]
 
 
 def _logs_of(question: Question) -> tuple[dict[str, ChangeLogReader], ChangeLogReader]:
-    """Return the log of each returned kind, and that which has the fewest epochs.
+    """Return the log of each kind whose rows are written, and that which has the fewest epochs.
 
     Raises: UsageError where one is not there, or has none.
     """
     out, returned = question.out, returned_kinds(question.model)
+    if question.written.is_inner:
+        returned = question.written.kinds or [""]
+        say(
+            "embeddings are computed as they are read (--embeddings asked): the last layer is computed of the rows here"
+        )
     try:
         readers = {kind: ChangeLogReader(out, kind if len(returned) > 1 else "") for kind in returned}
     except NoChangeLogError as error:

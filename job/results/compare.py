@@ -62,7 +62,7 @@ def compare(
 
     Shapes: ids (n,), expected_ids (m,) int64 or strings (object); rows (n, width), expected, scale (m, width)
     """
-    here, there = _matches(ids, expected_ids)
+    here, there = matches(ids, expected_ids)
     rows = rows.reshape(len(rows), expected.shape[1])  # a log without rows has no width
     found = _Found()
     for first in range(0, len(here), _ROWS):
@@ -111,7 +111,7 @@ class _Found:
             self.worst = Worst(ids[row] if isinstance(ids[row], str) else int(ids[row]), channel, *values)
 
 
-def _matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def matches(ids: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the ids common to both sides, in `ids` and in `others`."""
     if not len(ids) or not len(others):
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -45,7 +45,7 @@ def audit(
         last = int(recorded.max(initial=0))
         faults += _of_epochs(f"epochs/{reader.kind}", recorded[recorded > 0], last, run, before)
         report("reading the change log")
-        rows, where = reader.scan(), f"embeddings/{reader.kind}"
+        rows, where = reader.scan(), reader.where
         faults += _of_rows(where, rows.epochs, rows.counts, last, run, statuses)
         if rows.dead_nonzero:
             faults.append(f"{where}: {rows.dead_nonzero:,} rows of deleted vertices are not zero")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from freshet.job.console import say
 from freshet.job.errors import JobFailed, UsageError, one_line
 from freshet.job.folder.job_file import SavedJob
+from freshet.job.folder.returned_kinds import refuse_inner
 from freshet.job.kafka.address import KafkaAddress
 from freshet.job.kafka.client import ClientProperties
 from freshet.job.service.current_topic import base_of, current_of, pointer_of, publish, topic_of_job
@@ -49,12 +50,13 @@ class JobOfService(NamedTuple):
     def read(out: Path) -> JobOfService:
         """Return the job of an output folder.
 
-        Raises: UsageError where it holds none, or one whose first epoch can't be read yet.
+        Raises: UsageError where it holds none, one without embeddings, or one whose first epoch can't be read yet.
         """
         saved = SavedJob.read(out)
         if saved is None:
             msg = f"{out}: holds no job; give the --out folder of a `freshet run`"
             raise UsageError(msg)
+        refuse_inner(out, "a service")
         kinds = list(readouts_of(saved.settings.model, saved.model_sha256).widths)
         found = {kind: ServedJob.read(out, kind or None) for kind in kinds}
         served = {kind: job for kind, job in found.items() if job is not None}

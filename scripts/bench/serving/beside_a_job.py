@@ -219,6 +219,7 @@ class Offered(NamedTuple):
     broker: str
     topic: str
     producer: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
@@ -240,7 +241,7 @@ def offered(folder: Path, rate: int, options: argparse.Namespace) -> Iterator[Of
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.5)
-            yield Offered(out, broker.address, "serve", producer)
+            yield Offered(out, broker.address, "serve", producer, job)
         finally:
             producer.kill()
             producer.wait()
