@@ -81,7 +81,7 @@ class WhatIfEngine:
         self._name = "what if" if inner is None else "embeddings"  # of what is said of it
         self._plan: AnyPlan = load_plan(graph.settings.model)
         self._begin(graph)
-        self._turns, self._closed = GraphTurns(), threading.Event()
+        self.turns, self._closed = GraphTurns(), threading.Event()
         self._asking = list[None]()  # an entry for each request: threads may append and pop at once
         self._failure: FreshetError | None = None
         self._thread = threading.Thread(target=self._follow, name="freshet-what-if", daemon=True)
@@ -115,7 +115,7 @@ class WhatIfEngine:
         deadline = time.monotonic() + timeout_s
         epoch = max(min_epoch, self._newest())
         with self._turn(epoch, timeout_s):
-            self._bring_on(epoch if self._turns.is_kept else max(epoch, self._newest()), deadline)
+            self._bring_on(epoch if self.turns.is_kept else max(epoch, self._newest()), deadline)
             return self._answer(items, kind, most)
 
     def embedded(self, kind: str, ids: ServedIds, upto: int, timeout_s: float) -> Found:
@@ -127,7 +127,7 @@ class WhatIfEngine:
         while True:
             epoch = min(self._newest(), upto)
             with self._turn(epoch, max(0.0, deadline - time.monotonic())):
-                self._bring_on(epoch if self._turns.is_kept else min(max(epoch, self._newest()), upto), deadline)
+                self._bring_on(epoch if self.turns.is_kept else min(max(epoch, self._newest()), upto), deadline)
                 if self._graph.epoch > upto:
                     msg = f"the graph is at epoch {self._graph.epoch:,}, past {upto:,}"
                     raise HistoryTooShortError(msg)
@@ -158,14 +158,14 @@ class WhatIfEngine:
         """
         self._asking.append(None)
         try:
-            if not self._turns.begin(lambda: self._graph.epoch >= epoch, timeout_s):
+            if not self.turns.begin(lambda: self._graph.epoch >= epoch, timeout_s):
                 why = f"after {timeout_s:g} s the graph is still read, or others ask"
                 msg = f"{self._name}: {why}; give a longer timeout"
                 raise NotYetError(msg)
             try:
                 yield
             finally:
-                self._turns.end()
+                self.turns.end()
         finally:
             self._asking.pop()
 
@@ -204,7 +204,7 @@ class WhatIfEngine:
             graph = self._again()
         except FreshetError:
             return
-        with self._turns.turn():
+        with self.turns.turn():
             self._graph.close()
             self._begin(graph)
             self._failure = None
@@ -214,7 +214,7 @@ class WhatIfEngine:
         ids, rows, of, unknown = list[Any](), list[np.ndarray](), list[int](), list[Any]()
         for number, item in enumerate(items):
             if number:
-                self._turns.between()
+                self.turns.between()
             where = f"vertices[{number}]." if len(items) > 1 else ""
             vertex, events = self._reader.of(item, kind if kinds is not None else "", where)
             also = list(item.get("also") or ())
@@ -237,7 +237,7 @@ class WhatIfEngine:
 
     def _follow(self) -> None:
         """Bring the graph on, and compute rows that are not known, while nobody asks."""
-        with self._turns.turn():
+        with self.turns.turn():
             self._what.warm_up()
         began = shown = time.monotonic()
         is_whole, rests_until = False, 0.0
@@ -250,7 +250,7 @@ class WhatIfEngine:
                 time.sleep(_TURN_S)
                 continue
             try:
-                with self._turns.turn():
+                with self.turns.turn():
                     newest, turn = self._newest(), time.monotonic()
                     is_idle = not self._moved_to(newest)
                     if is_idle and turn >= rests_until:

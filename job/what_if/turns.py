@@ -1,4 +1,4 @@
-"""GraphTurns at a job's graph, first come first served: between two vertices of a request others have theirs."""
+"""Turns at a job's graph, first come first served: between two vertices of a request others have theirs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ class _Waiter:
 
 
 class GraphTurns:
-    """GraphTurns that one has at a time.
+    """Turns that one has at a time; `is_had`: somebody has one.
 
     Invariant: while somebody is between two parts of a turn, only those have one who leave the graph where it is.
     """
 
     def __init__(self) -> None:
-        self._lock, self._waiting, self._is_had = threading.Lock(), list[_Waiter](), False
+        self._lock, self._waiting, self.is_had = threading.Lock(), list[_Waiter](), False
+
+    @property
+    def waiting(self) -> int:
+        """Number of those who wait."""
+        return len(self._waiting)
 
     @property
     def is_kept(self) -> bool:
@@ -56,14 +61,14 @@ class GraphTurns:
     def end(self) -> None:
         """End a turn."""
         with self._lock:
-            self._is_had = False
+            self.is_had = False
             self._call()
 
     def between(self) -> None:
         """Let those go first who wait now and leave the graph at its epoch; for who has the turn."""
         waiter = _Waiter(lambda: True, keeps=True)
         with self._lock:
-            self._is_had = False
+            self.is_had = False
             self._add(waiter)
         waiter.called.wait()
 
@@ -73,11 +78,11 @@ class GraphTurns:
 
     def _call(self) -> None:
         """Give the turn to the first who may have it."""
-        if self._is_had:
+        if self.is_had:
             return
         is_kept = self.is_kept
         found = next((one for one in self._waiting if not is_kept or one.goes_with()), None)
         if found is not None:
             self._waiting.remove(found)
-            self._is_had = True
+            self.is_had = True
             found.called.set()

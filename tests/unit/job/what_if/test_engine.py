@@ -24,6 +24,7 @@ from freshet.job.serving.tables.requests import WhatIfRequest
 from freshet.job.what_if.engine import WhatIfEngine
 from freshet.job.what_if.followed_graph import FollowedGraph
 from freshet.operators.factory import load_plan
+from freshet.operators.what_if.core import WhatIf
 from tests.support.graphs.live_truth import as_event, records_of
 from tests.support.serving.tried import Event, Rows, item_of
 from tests.unit.job.live.test_live_graph import CASES, Case, plain
@@ -144,7 +145,7 @@ def test_a_graph_that_others_have_is_waited_for_as_long_as_asked(ended: Path) ->
     other = threading.Thread(target=waits)
     other.start()
     deadline = time.monotonic() + 60
-    while not own._turns._is_had and time.monotonic() < deadline:
+    while not own.turns.is_had and time.monotonic() < deadline:
         time.sleep(0.001)
     with pytest.raises(NotYetError, match=r"after 0\.05 s the graph is still read, or others ask"):
         own.tried([{"id": 5}], "", 0, 0.05, MOST)
@@ -157,7 +158,7 @@ def test_others_are_answered_between_two_vertices_of_a_request_which_stays_at_it
 ) -> None:
     newest, answered, found = [EVENTS - 9], list[str](), dict[str, Any]()
     own = WhatIfEngine(FollowedGraph(ended, None), lambda: newest[0])
-    try_ask = own._what.ask
+    try_ask = WhatIf.ask
 
     def start(name: str, *items: dict[str, Any]) -> threading.Thread:
         def run() -> None:
@@ -169,7 +170,7 @@ def test_others_are_answered_between_two_vertices_of_a_request_which_stays_at_it
 
     def waiting(count: int) -> None:
         deadline = time.monotonic() + 60
-        while len(own._turns._waiting) < count and time.monotonic() < deadline:
+        while own.turns.waiting < count and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def asked(*args: Any) -> Any:
@@ -183,7 +184,7 @@ def test_others_are_answered_between_two_vertices_of_a_request_which_stays_at_it
         return try_ask(*args)
 
     others = list[threading.Thread]()
-    monkeypatch.setattr(own._what, "ask", asked)
+    monkeypatch.setattr(WhatIf, "ask", asked)
     start("many", *({"id": one} for one in (5, 12, 19))).join()
     for one in others:
         one.join()
