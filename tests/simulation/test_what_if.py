@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from freshet.gnn.any_plan import inner_plan
 from freshet.gnn.model import Model, save_model
-from freshet.gnn.oracles import own_scale
+from freshet.gnn.oracles import own_scale, whole_graph
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.operators.epochs.cut_log import CutLog
+from freshet.operators.live_attributes import attribute_keepers
 from freshet.operators.live_graph import LiveState
 from freshet.operators.what_if.core import ReachError, RefusalError, WhatIf
 from freshet.partitioner.events import OP_DEL_VERTEX, Events
@@ -41,11 +44,36 @@ def pieces(case: Case) -> Iterator[tuple[slice, slice]]:
         yield slice(begin, begin + step), slice(begin + step, begin + step + 1 + k % 4)
 
 
-def opened(case: Case, folder: Path) -> tuple[LiveState, WhatIf]:
+def opened(case: Case, folder: Path, inner: Computed | None = None) -> tuple[LiveState, WhatIf]:
     save_model(case.plan_model, folder / "model")
-    live = LiveState(replace(case.settings, model=str(folder / "model")), CutLog())
+    widths = {} if inner is None else inner.widths(case)
+    live = LiveState(replace(case.settings, model=str(folder / "model"), inner_widths=widths), CutLog())
     live.restore(lambda operator, part: ())
-    return live, WhatIf(live, case.plan)
+    return live, WhatIf(live, case.plan, inner)
+
+
+class Computed:
+    """Rows of the last inner layer, as a job with `--embeddings asked` writes them."""
+
+    def __init__(self, case: Case) -> None:
+        self._plan, self._rows = case.plan, np.zeros((0, 0), np.float32)
+        self._places: dict[int | str, int] = {}
+
+    @staticmethod
+    def widths(case: Case) -> dict[str, int]:
+        """Empty where the case can't be such a job."""
+        if len(case.plan.layers) < 2:
+            return {}
+        inner = inner_plan(case.plan)
+        return dict(inner.out) if len(attribute_keepers(inner)) == len(attribute_keepers(case.plan)) else {}
+
+    def follow(self, truth: ReferenceGraph) -> None:
+        arrays = truth.arrays()
+        self._rows = whole_graph.forward(self._plan, arrays.graph)[-2]
+        self._places = {id_: place for place, id_ in enumerate(arrays.ids)}
+
+    def __call__(self, kind: int, ids: Ids) -> np.ndarray:
+        return self._rows[[self._places[id_] for id_ in ids.to_list()]]
 
 
 def weights(graph: Graph) -> tuple[object, object]:
@@ -85,10 +113,14 @@ def of_one_kind(seed: int, folder: Path, held: Held) -> None:
     case = draw(seed)
     assert isinstance(case.plan_model, Model)
     truth = ReferenceGraph(case.plan.features, case.settings.partitioning.rules)
-    live, what = opened(case, folder)
+    inner = Computed(case) if seed % 2 and Computed.widths(case) else None
+    held.counts["computed"] += inner is not None
+    live, what = opened(case, folder, inner)
     for known, more in pieces(case):
         for graph in (live, truth):
             graph.apply(case.events.slice(known.start, known.stop))
+        if inner is not None:
+            inner.follow(truth)
         while what.refresh(3) and seed % 3 == 0:
             pass
         for events in (tried(case.events.slice(more.start, more.stop)), tried(case.events.slice(0, 0))):
@@ -106,6 +138,7 @@ def test_rows_after_tried_events_equal_a_full_pass(first: int, tmp_path: Path) -
     held = Held()
     for seed in range(first, first + 30):
         of_one_kind(seed, tmp_path / str(seed), held)
+    assert held.counts["computed"] > 2, held.counts
     assert held.counts["rows"] > 500 and held.counts["redone"] > 50 and held.counts["too far"] > 10, held.counts
 
 
