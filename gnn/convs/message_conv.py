@@ -34,6 +34,7 @@ class MessageConv(Conv):
             any other where none are added; beside, they are edges in addition to those; drop, they are left out.
         self_value: The weight of added self-loops, and each number of their attributes.
         self_columns: First column of x with the attributes of a vertex's added self-loop, in place of self_value.
+        self_messages: First column of x with the message of a vertex's added self-loop, in place of the program.
         program: Steps, the last of which makes the message (gnn/convs/program.py); at most 256.
         target_channels: Width of the rows of targets in a relation whose ends are given as two; else left out.
         update: Steps, the last of which makes x_v' of the aggregate and x_v, in a relation; left out: the aggregate.
@@ -49,7 +50,7 @@ class MessageConv(Conv):
 
     LATER: ClassVar[dict[str, Any]] = {
         **{"add_self_loops": False, "existing_loops": "keep", "self_value": 1.0},
-        "self_columns": None,
+        **{"self_columns": None, "self_messages": None},
         **{"target_channels": None, "update": None},
     }
 
@@ -62,6 +63,7 @@ class MessageConv(Conv):
     existing_loops: ExistingLoops = "keep"
     self_value: float = 1.0
     self_columns: Annotated[int, Field(ge=0)] | None = None
+    self_messages: Annotated[int, Field(ge=0)] | None = None
     program: Program
     target_channels: Width | None = None
     update: Program | None = None
@@ -86,16 +88,22 @@ class MessageConv(Conv):
         if self.edge_channels and "attr" not in reads:
             msg = f"message_conv: edge_channels {self.edge_channels}, but the message reads no attributes"
             raise ValueError(msg)
-        if self.self_columns is not None:
-            end = self.self_columns + self.edge_channels
-            if not self.add_self_loops or not self.edge_channels or end > self.in_channels:
-                msg = f"message_conv: self_columns {self.self_columns} needs add_self_loops, edge_channels, and x with "
-                raise ValueError(msg + f"columns up to {end}, got in_channels {self.in_channels}")
+        self._check_loops()
         check_existing_loops("message_conv", self.existing_loops, self.add_self_loops)
         if self.add_self_loops and self.existing_loops == "keep" and "attr" in reads:
             msg = "message_conv: existing_loops keep, but the message reads attributes; expected beside or drop"
             raise ValueError(msg)
         return self
+
+    def _check_loops(self) -> None:
+        """Check that x has the columns with what self-loops have, one of both."""
+        widths = {"self_columns": self.edge_channels, "self_messages": self.message_width}
+        given = {name: first for name in widths if (first := getattr(self, name)) is not None}
+        for name, first in given.items():
+            end = first + widths[name]
+            if not self.add_self_loops or not self.edge_channels or end > self.in_channels or len(given) > 1:
+                msg = f"message_conv: {name} {first} needs add_self_loops, edge_channels, no other columns for loops, "
+                raise ValueError(msg + f"and x with columns up to {end}, got in_channels {self.in_channels}")
 
     @property
     def aggregates(self) -> int:

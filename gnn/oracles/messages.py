@@ -64,20 +64,21 @@ def message_conv(
         if layer.edge_channels:
             values["attr"] = exact(part.values.full_attr(layer.edge_channels).astype(np.float64))
         if layer.self_columns is not None:
-            values["attr"] = _with_loops(layer, values["attr"], rows_at(own, vertices), part)
+            values["attr"] = _with_loops(values["attr"], rows_at(own, vertices), layer.self_columns, part)
         (messages,) = message.of(values, len(part.src))
+        if layer.self_messages is not None:
+            messages = _with_loops(messages, rows_at(own, vertices), layer.self_messages, part)
         summed = summed_up(layer.kinds, layer.heads, messages, part.of_messages(), step)
         given = {"aggregate": summed, "own": rows_at(own, vertices)}
         found += update.of(given, len(summed.rows)) if layer.update else [summed]
     return stacked(found)
 
 
-def _with_loops(layer: MessageConv, attr: Scaled, own: Scaled, edges: SortedEdges) -> Scaled:
-    """Return attributes with those of added self-loops, each the last edge of its vertex, taken of the own row."""
-    first, last = layer.self_columns or 0, np.cumsum(edges.count()) - 1
-    made = Scaled(*map(np.array, attr))
+def _with_loops(of_edges: Scaled, own: Scaled, first: int, edges: SortedEdges) -> Scaled:
+    """Return rows of edges with those of added self-loops, each the last of its vertex: columns of the own row."""
+    last, made = np.cumsum(edges.count()) - 1, Scaled(*map(np.array, of_edges))
     for whole, of_vertices in zip(made, own, strict=True):
-        whole[last] = of_vertices[:, first : first + layer.edge_channels]
+        whole[last] = of_vertices[:, first : first + whole.shape[1]]
     return made
 
 

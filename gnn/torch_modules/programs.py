@@ -102,6 +102,8 @@ def message_conv(layer: MessageConv, weights: Weights, x: Tensor, own: Tensor, e
             given |= {name: of.index_select(0, places) for name, of in zip(names, made, strict=True)}
             known.update(name for name in names if name.isdigit())
     (messages,) = run_program(layer.program, of_program, given, len(edges.src), [layer.last], known)
+    if (first := layer.self_messages) is not None:
+        messages = torch.cat([messages[: -len(own)], own[:, first : first + messages.shape[1]]])
     aggregate = _summed(layer, messages, edges)
     if layer.update is None:
         return aggregate

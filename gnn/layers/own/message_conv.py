@@ -33,6 +33,7 @@ class MessageConvPlan(LayerPlan):
         self.reads_self = self.self_is_message = spec.add_self_loops
         self._keeps, self._fill, first = spec.loops_there == "keep", spec.self_value, spec.self_columns
         self._attributes = None if first is None else slice(first, first + spec.edge_channels)
+        self._messages = _of_loops(spec)
         self.one_loop = self.edge.skip_loops
         self.declared = DeclaredMessage(spec, model.weights_of(prefix))
         self._of_source: ProgramMessage | None = None
@@ -71,6 +72,8 @@ class MessageConvPlan(LayerPlan):
 
     def _own_messages(self, own: Rows, ctx: Context) -> Rows:
         """Return the messages of added self-loops, (n, message width) float32."""
+        if self._messages is not None:
+            return own[:, self._messages]
         weight = np.full((len(own), 1), self._fill, np.float32)
         if self._keeps and self.edge.weighted:
             weight = np.where(np.isnan(ctx.loop)[:, None], weight, ctx.loop[:, None])
@@ -80,6 +83,14 @@ class MessageConvPlan(LayerPlan):
         if self._attributes is not None:
             of_loops[:, self.edge.columns - self.edge.attributes :] = own[:, self._attributes]
         return self.network.of(own, own, of_loops)
+
+
+def _of_loops(spec: MessageConv) -> np.ndarray | None:
+    """Return the columns of x with the message of an added self-loop, as `aggregated` has them; None: it is made."""
+    if spec.self_messages is None:
+        return None
+    columns = np.arange(spec.self_messages, spec.self_messages + spec.message_width)
+    return np.roll(columns, -spec.heads) if spec.aggr == "softmax" else columns
 
 
 def aggregated(spec: MessageConv, made: MessageMaker) -> tuple[MessageMaker, Synopsis]:

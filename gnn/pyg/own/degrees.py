@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -123,8 +123,22 @@ def _within(value: Value, seen: set[Value] | None = None) -> list[Value]:
     if value in seen:
         return []
     seen.add(value)
-    inside = () if value.op in ("gather", "normalized") else value.of
+    inside = () if value.op in ("gather", "normalized", "beside_loops") else value.of
     return [value, *(one for part in inside for one in _within(part, seen))]
+
+
+def of_loops(messages: Sequence[Value]) -> Value | None:
+    """Return messages of added self-loops side by side, as a value of their vertices; None where edges' are no other.
+
+    Raises: ExportError where they also read weights or attributes.
+    """
+    found = dict.fromkeys(one for value in messages for one in _within(value) if one.op == "beside_loops")
+    if not found:
+        return None
+    made = [_of_loops(one, {one: one.of[1] for one in found}) for one in messages]
+    which = np.repeat(np.arange(len(made)), [one.width for one in made])
+    columns = np.concatenate([np.arange(one.width) for one in made])
+    return take(made, which, columns, "vertices", messages[0].place)
 
 
 def _of_loops(value: Value, known: Mapping[Value, Value]) -> Value:
@@ -143,7 +157,13 @@ def _of_loops(value: Value, known: Mapping[Value, Value]) -> Value:
         if one.op == "gather" or (one.op == "attr" and one.of):
             return one.of[0]
         if one.op in ("weight", "attr", "normalized", "softmax"):
-            refuse(f"{one.place or value.place}: a message of added self-loops reads {one.op} beside gcn_norm's weight")
-        return replace(one, of=tuple(map(of, one.of)), over="every" if one.op == "constant" else "vertices")
+            refuse(
+                f"{one.place or value.place}: a message of added self-loops reads {one.op} beside what else is theirs"
+            )
+        parts = tuple(map(of, one.of))
+        if one.op == "linear" and parts[0].op == "constant":
+            made = one.arrays["weight"] @ parts[0].arrays["value"] + one.arrays.get("bias", 0.0)
+            return constant(made, one.place)
+        return replace(one, of=parts, over="every" if one.op == "constant" else "vertices")
 
     return of(value)

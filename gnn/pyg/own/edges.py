@@ -13,7 +13,7 @@ from freshet.gnn.declarations import PRelu, Quantile
 from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.own import laplacians
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
-from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference
+from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference, is_of_edges
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
 from freshet.gnn.rows.layer import Layer
 from freshet.gnn.rows.norms import LayerNorm
@@ -238,10 +238,12 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
         _check_vertices(rec, call, given)
         if (made := laplacians.with_loops(call, value, float(fill))) is not None:
             return list(made)
-    if value is not None and value.op not in ("weight", "attr"):
+    if value is not None and not is_of_edges(value):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
+    if value is not None and value.op not in ("weight", "attr"):
+        return _beside_loops(call, edges, value, given.get("fill_value"), over)
     noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]
     if isinstance(kind := given.get("fill_value"), str) and value is not None:
         return [noted[0], NotedValue(_of_in_edges(call, value, kind, over), 0)]
@@ -253,9 +255,26 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     return noted
 
 
+def _beside_loops(call: Operation, edges: Value, value: Value, fill: Any, over: Over) -> list[NotedValue | None]:
+    """Note what a forward has made of attributes of edges beside that of added self-loops."""
+    if over == "looped":
+        call.refuse(
+            f"{call.name} keeps what is made of attributes of self-loops that are there, and Freshet does not. "
+            "Nearest: add_self_loops, or remove_self_loops before it"
+        )
+    if isinstance(fill, str) and (kind := REDUCED.get(fill, fill)) in OF_MESSAGES:
+        loops = Value("aggregate", value.width, "vertices", (value,), call.place, name=kind)
+    else:
+        loops = constant(np.full(value.width, _fill_of(call, fill)), call.place)
+    made = Value("beside_loops", value.width, over, (value, loops), call.place)
+    return [NotedValue(replace(edges, over=over, place=call.place), 1), NotedValue(made, 0)]
+
+
 def remove_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     """Note that self-loops are taken out."""
-    _, edges, value = _given(rec, call, _NAMES)
+    _, edges, value = _given(rec, call, _NAMES, made=True)
+    if value is not None and not is_of_edges(value):
+        call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     if edges.over not in ("edges", "unlooped"):
         call.refuse(f"{call.name} takes out self-loops that were added. Nearest: take them out before, or add none")
     made = [replace(one, over="unlooped", place=call.place) for one in (edges, value) if one is not None]

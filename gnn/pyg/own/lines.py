@@ -11,7 +11,7 @@ from freshet.gnn.declarations import Linear, MessageConv
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.functions import Made, arithmetic
-from freshet.gnn.pyg.own.degrees import Degrees
+from freshet.gnn.pyg.own.degrees import Degrees, of_loops
 from freshet.gnn.pyg.own.program import ProgramMaker
 from freshet.gnn.pyg.own.simplify import (
     Hoisted,
@@ -196,11 +196,12 @@ class _Lines:
             return self._attention(value, message)
         others = [one for one in self._aggregates if one.of[0] is value.of[0] and one not in self._names]
         kinds = list(dict.fromkeys([value.name, *(one.name for one in others)]))
-        places, rows, width = self._sent([message], value)
+        own = of_loops([message])
+        places, rows, width = self._sent([message], value, own)
         maker = ProgramMaker(places, width)
         maker.message(message)
         aggr = value.name if len(kinds) == 1 else tuple(kinds)
-        loops = _loops_of(value, places, message)
+        loops = _loops_of(value, places, own, message)
         name = self._conv(rows, maker, width, message.width * len(kinds), value.place, aggr=aggr, **loops)
         if len(kinds) == 1:
             return name
@@ -225,20 +226,28 @@ class _Lines:
         if (behind := behind_sum(value, message)) is not None:
             return self._rows(behind)
         heads, scores, values = weighed(value, message)
-        places, rows, sent = self._sent([scores, values], value)
+        own = of_loops([scores, values])
+        places, rows, sent = self._sent([scores, values], value, own)
         maker = ProgramMaker(places, sent)
         maker.beside([scores, values])
-        loops = _loops_of(value, places, scores, values)
+        loops = _loops_of(value, places, own, scores, values)
         return self._conv(rows, maker, sent, message.width, value.place, aggr="softmax", heads=heads, **loops)
 
-    def _sent(self, messages: list[Value], aggregate: Value) -> tuple[dict[Value, tuple[int, int]], str, int]:
-        """Return where values of vertices stand in the row that messages read, its name and its width."""
+    def _sent(
+        self, messages: list[Value], aggregate: Value, own: Value | None = None
+    ) -> tuple[dict[Value, tuple[int, int]], str, int]:
+        """Return where values of vertices stand in the row that messages read, its name and its width.
+
+        `own`: the messages of added self-loops, where these are not made by the program.
+        """
         ends, place = dict[Value, set[str]](), aggregate.place
         for one in gathers(messages):
             ends.setdefault(one.of[0], set()).add(one.name)
         for attr in _attributes_of(aggregate, messages):
             for one in attr.of:
                 ends.setdefault(one, {"target"})
+        if own is not None:
+            ends.setdefault(own, {"target"})
         order = [{"source"}, {"source", "target"}, {"target"}]
         values = sorted(ends, key=lambda one: order.index(ends[one]))
         values = values or [one for one in all_of(self._result) if one.op == "rows"]
@@ -262,7 +271,9 @@ def _attributes_of(value: Value, messages: Sequence[Value]) -> list[Value]:
     return [one for one in read if one.over == value.of[0].over]
 
 
-def _loops_of(value: Value, places: Mapping[Value, tuple[int, int]], *messages: Value) -> dict[str, Any]:
+def _loops_of(
+    value: Value, places: Mapping[Value, tuple[int, int]], own: Value | None, *messages: Value
+) -> dict[str, Any]:
     """Return what a message_conv says of self-loops.
 
     Raises: ExportError where their messages read what Freshet does not have.
@@ -278,4 +289,6 @@ def _loops_of(value: Value, places: Mapping[Value, tuple[int, int]], *messages: 
         msg = f"{value.place}: add_remaining_self_loops keeps attributes of self-loops that are there, and "
         raise ExportError(msg + "Freshet does not. Nearest: add_self_loops, or remove_self_loops before it")
     found = {"add_self_loops": adds, "existing_loops": there, "self_value": fills.pop() if fills else 1.0}
+    if own is not None:
+        return found | {"self_messages": places[own][0]}
     return found | ({"self_columns": columns.pop()} if columns else {})

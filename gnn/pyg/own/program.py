@@ -61,6 +61,8 @@ class ProgramMaker:
     def _made(self, value: Value) -> str:
         if value.op in ("weight", "attr"):
             return value.op
+        if value.op == "beside_loops":
+            return self.name(value.of[0])
         if value.op in ("gather", "aggregate", "rows"):
             return self.gathered(value)
         if value.op == "take":

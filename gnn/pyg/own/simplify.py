@@ -49,6 +49,8 @@ class Hoisted:
             return self._within(value.of[0], value)
         if value.op in ("weight", "attr", "constant"):
             return value
+        if value.op == "beside_loops":
+            return replace(value, of=(self.of(value.of[0]), value.of[1]))
         ends = ends_of(value, self._ends)
         spread = value.op == "take" and value.width > sum(one.width for one in value.of)
         if ends in ({"source"}, {"target"}) and not spread and self._is_of_rows(value):

@@ -37,7 +37,8 @@ class Value:
     `BINARY`, of which greater and equal are 1 or 0; where; exp, log, sqrt, abs, power; gather (rows of the ends of
     edges); aggregate; hop (a sum over neighbours that is a layer); out_degree; softmax (over the edges into a target);
     infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's gcn_norm); laplacian (the weights
-    of PyG's get_laplacian).
+    of PyG's get_laplacian); beside_loops (a function of what edges have, and the value of vertices that their added
+    self-loops have in its place).
     A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added; an
     attribute may be `of` the values of vertices that their added self-loops have. A laplacian has `edges`, what its
     weights of edges are multiplied by, and `loops`, the sum of those of a vertex's self-loops.
@@ -94,6 +95,14 @@ def all_of(value: Value, seen: set[Value] | None = None, *, within: bool = False
         yield value
         for one in () if within and value.op == "gather" else value.of:
             yield from all_of(one, seen, within=within)
+
+
+def is_of_edges(value: Value) -> bool:
+    """Return whether a value is made of what edges have, weights and attributes, and of constants alone."""
+    return all(one.of or one.op in ("weight", "attr", "constant") for one in all_of(value)) and not any(
+        one.op in ("gather", "aggregate", "softmax", "normalized", "beside_loops") or (one.op == "attr" and one.of)
+        for one in all_of(value)
+    )
 
 
 def difference(one: Value, other: Value, seen: dict[tuple[int, int], Value | None] | None = None) -> Value | None:

@@ -81,12 +81,21 @@ def weighed_attributes(width: int) -> dict[str, list[Spec]]:
     maximum = [through("attr", EDGE_WIDTH, 4), step("mul", "0", "weight"), step("sub", "source", "target")]
     mean = [*maximum[:2], rows("1", "tanh"), step("add", "2", "source")]
     loops = {"add_self_loops": True, "existing_loops": "drop", "self_value": 0.5}
+    scores = [through("attr", EDGE_WIDTH, 4), columns("source", 0, 4), step("mul", "0", "1")]
+    scores += [step("sum_columns", "2", heads=2), step("cat", "3", "1")]
+    of_loops = {"add_self_loops": True, "existing_loops": "drop", "edge_channels": EDGE_WIDTH}
     return {
+        "message_conv-messages-of-loops": [
+            linear(width, 10),
+            message_conv(10, 4, *scores, aggr="softmax", heads=2, self_messages=4, **of_loops),
+            linear(4, 8),
+            message_conv(8, 4, *scores[:3], aggr="max", self_messages=3, **of_loops),
+        ],
         "message_conv-weights-and-attributes": [
             linear(width, 4),
             message_conv(4, 4, *maximum, step("add", "1", "2"), aggr="max", edge_channels=EDGE_WIDTH),
             message_conv(4, 4, *mean, aggr="mean", edge_channels=EDGE_WIDTH, **loops),
-        ]
+        ],
     }
 
 

@@ -97,7 +97,14 @@ BAD = {
             conv("message_conv", 3, 2, edge_channels=2, program=[{"op": "cat", "of": ["attr"]}])
             | {"add_self_loops": True, "existing_loops": "drop", "self_columns": 2}
         ],
-        "self_columns 2 needs add_self_loops, edge_channels, and x with columns up to 4, got in_channels 3",
+        "self_columns 2 needs add_self_loops, edge_channels, no other columns for loops, and x with columns up to 4",
+    ),
+    "messages of self-loops": (
+        [
+            conv("message_conv", 3, 2, edge_channels=2, program=[{"op": "cat", "of": ["attr"]}])
+            | {"add_self_loops": True, "existing_loops": "drop", "self_columns": 0, "self_messages": 1}
+        ],
+        "self_columns 0 needs add_self_loops, edge_channels, no other columns for loops, and x with columns up to 2",
     ),
     "unknown option": ([conv("sage_conv", 3, 2, heads=4)], r"heads: Extra inputs are not permitted \(got 4\)"),
     "zero width": ([conv("graph_conv", 0, 2)], "greater than or equal to 1"),

@@ -18,8 +18,9 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
+from scripts.tools.pyg_examples import ALLOWED, EDGE_WIDTH, WIDTH, compared  # noqa: E402
 
-IN, EDGE, WIDE = 6, 3, 5
+IN, EDGE, WIDE = WIDTH, EDGE_WIDTH, 5
 Function = Callable[[Any, Any, Any, Any], Any]
 
 
@@ -79,6 +80,25 @@ TAKEN: dict[str, tuple[Function, dict[str, Callable[[], Any]]]] = {
         lambda s, x, e, a: s.conv(x, e, edge_attr=F.relu(s.encoder(a))),
         {"encoder": lambda: nn.Linear(EDGE, WIDE), "conv": lambda: pyg.TransformerConv(IN, 4, edge_dim=WIDE, heads=2)},
     ),
+    "self-loops with the mean of what is made": (
+        shared,
+        {
+            "encoder": lambda: mlp(WIDE),
+            "first": lambda: pyg.GATConv(IN, 4, heads=2, edge_dim=WIDE),
+            "second": lambda: pyg.GATv2Conv(8, 3, heads=2, concat=False, edge_dim=WIDE),
+        },
+    ),
+    "self-loops with the largest": (
+        lambda s, x, e, a: s.conv(x, e, F.relu(s.encoder(a))),
+        {
+            "encoder": lambda: nn.Linear(EDGE, WIDE),
+            "conv": lambda: pyg.GATConv(IN, 4, edge_dim=WIDE, fill_value="max", residual=True),
+        },
+    ),
+    "self-loops with a number": (
+        lambda s, x, e, a: s.conv(x, e, torch.tanh(a)),
+        {"conv": lambda: pyg.GATv2Conv(IN, 4, edge_dim=EDGE, fill_value=0.5, share_weights=True)},
+    ),
     "side by side": (
         lambda s, x, e, a: s.conv(x, e, torch.cat([a, a * a], -1)),
         {"conv": lambda: pyg.GINEConv(nn.Linear(IN, 4), edge_dim=2 * EDGE)},
@@ -100,6 +120,16 @@ def test_is_the_module(what: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = export_model(Encoding(function, **{name: make() for name, make in parts.items()}), tmp_path / "M")
     assert model.features.edge_width == EDGE
+
+
+@pytest.mark.parametrize("what", [one for one in TAKEN if one.startswith("self-loops")])
+def test_a_stream_with_deletions_gives_what_the_module_gives(what: str, tmp_path: Path) -> None:
+    function, parts = TAKEN[what]
+    torch.manual_seed(4)
+    module = Encoding(function, **{name: make() for name, make in parts.items()}).eval()
+    off, rows = compared(module, export_model(module, tmp_path / "M"), "module(x, edge_index, edge_attr)")
+    assert rows > 50
+    assert off <= ALLOWED
 
 
 def test_functions_of_weights(tmp_path: Path) -> None:
