@@ -278,7 +278,7 @@ def simulate(case: Case, log: CutLog, seed: int, faults: Faults, hook: Hook | No
 def _build_image(case: Case, simulation: Simulation) -> None:
     """Epoch 0, of which the simulation's sinks get the rows."""
     assert case.snapshot is not None
-    with patch("freshet.operators.base_image.load_plan", lambda _: case.plan):
+    with patch("freshet.operators.base_image.plan_of", lambda _: case.plan):
         build_image(simulation.settings, [case.snapshot], core_of=simulation.core_of)
 
 
