@@ -98,6 +98,11 @@ TAKEN: dict[str, Any] = {
         lambda s, x, e: s.conv(x, utils.add_remaining_self_loops(e, num_nodes=x.size(0))[0]),
         conv=pyg.GATConv(4, 4, add_self_loops=False),
     ),
+    "loops with a number beside what is made": lambda: OfAttributes(
+        lambda s, x, e, a: s.conv(x, *utils.add_self_loops(e, s.score(a), 0.5, num_nodes=len(x))),
+        conv=pyg.GINEConv(nn.Linear(4, 4)),
+        score=nn.Linear(EDGE, 4),
+    ),
 }
 
 
@@ -168,14 +173,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "factors of other edges": (
         lambda: Forward(lambda s, x, e: s.conv(x, e, gcn_norm(e, None, x.size(0))[1]), conv=sym(4, 4)),
         "fails on a random graph|of other edges|The size of tensor",
-    ),
-    "loops with a number beside what is made": (
-        lambda: OfAttributes(
-            lambda s, x, e, a: s.conv(x, *utils.add_self_loops(e, s.score(a), 0.5, num_nodes=len(x))),
-            conv=pyg.GINEConv(nn.Linear(4, 4)),
-            score=nn.Linear(EDGE, 4),
-        ),
-        "add_self_loops is called with something other than the weights or attributes",
     ),
     "a size of the graph": (
         lambda: Forward(lambda s, x, e: s.conv(x, e, torch.ones(e.size(1)) / e.size(1)), conv=sym(4, 4)),
