@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from freshet.files.json_file import read_json
 from freshet.job.errors import UsageError
@@ -13,12 +16,12 @@ from freshet.kind_names import written_kind
 from freshet.operators.output_folders import LogFolders
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WrittenRows:
     """The rows that a job writes; `returned` and `inner_widths` are those of its settings."""
 
     returned: list[str] = field(default_factory=list)
-    inner_widths: dict[str, int] = field(default_factory=dict)
+    inner_widths: dict[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
 
     @property
     def is_inner(self) -> bool:

@@ -91,11 +91,11 @@ def at_full_speed(folder: Path, events: int) -> Figures:
 
     The difference is relative to the largest value of a row.
     """
-    found, rows = Figures(), list[np.ndarray]()
+    found, rows, stream = Figures(), list[np.ndarray](), _first(folder, events)
     for mode in MODES:
         out = folder / f"out-{mode}"
         given = Namespace(runtime="local", parts=1, epoch_events=1000, options=["--embeddings", mode])
-        summary = finished(run_of(out, [*inputs_in(folder)[:4], "--events", _first(folder, events)], given))
+        summary = finished(run_of(out, [*inputs_in(folder)[:4], "--events", stream], given))
         found[f"{mode}_events_per_s"] = summary["events_per_s"]
         server = Server(out / "tables")
         try:
@@ -119,7 +119,13 @@ def _first(folder: Path, events: int) -> Path:
 def report(found: list[Figures]) -> None:
     """Print a table for people, on stderr."""
     table = Table(
-        "embeddings", "rows asked an epoch", "epochs", "job, ms an epoch", "server, ms an epoch", "p50", "p99"
+        "embeddings",
+        "rows asked an epoch",
+        "epochs",
+        "job, ms an epoch",
+        "server, ms an epoch",
+        "answer, ms p50",
+        "p99",
     )
     for one in found:
         table.add_row(*map(str, one.values()))

@@ -57,12 +57,12 @@ def served(out: Path, folder: str = "") -> Iterator[dict[str, Any]]:
         server.end()
 
 
-def client_of(told: dict[str, Any], kind: str | None = None) -> EmbeddingClient:
-    return EmbeddingClient(told["flight"], timeout=60.0, kind=kind)
+def client_of(address: dict[str, Any], kind: str | None = None) -> EmbeddingClient:
+    return EmbeddingClient(address["flight"], timeout=60.0, kind=kind)
 
 
-def http_of(told: dict[str, Any]) -> httpx.Client:
-    return httpx.Client(base_url=f"http://{told['http']}", trust_env=False, timeout=60.0)
+def http_of(address: dict[str, Any]) -> httpx.Client:
+    return httpx.Client(base_url=f"http://{address['http']}", trust_env=False, timeout=60.0)
 
 
 def assert_equal(client: EmbeddingClient, eager: Path, kind: str = "") -> None:
@@ -80,9 +80,9 @@ def assert_equal(client: EmbeddingClient, eager: Path, kind: str = "") -> None:
 def test_it_equals_an_eager_job(tmp_path: Path, layers: Any) -> None:
     given = make_input(tmp_path / "input", 2000, snapshot=True, layers=layers)
     eager = ended(given, tmp_path / "eager")
-    asked = ended(given, tmp_path / "asked", "--embeddings", "asked", "--parts", 1 if layers is NO_SUMS else 2)
-    assert not (asked / "embeddings").exists()
-    with served(asked) as told, client_of(told) as client:
+    lazy = ended(given, tmp_path / "asked", "--embeddings", "asked", "--parts", 1 if layers is NO_SUMS else 2)
+    assert not (lazy / "embeddings").exists()
+    with served(lazy) as address, client_of(address) as client:
         assert_equal(client, eager)
 
 
@@ -95,11 +95,11 @@ def test_kinds(tmp_path: Path, returned: tuple[str, ...]) -> None:
     records = random_records(model.features.kinds, 7, 1_000)
     (tmp_path / "events.jsonl").write_bytes(b"\n".join(map(orjson.dumps, records)))
     given = Input(tmp_path / "model", tmp_path / "events.jsonl", 1_000)
-    eager, asked = ended(given, tmp_path / "eager"), ended(given, tmp_path / "asked", "--embeddings", "asked")
+    eager, lazy = ended(given, tmp_path / "eager"), ended(given, tmp_path / "asked", "--embeddings", "asked")
     several = len(returned) > 1
-    with served(asked, next((asked / "inner").iterdir()).name) as told:
+    with served(lazy, next((lazy / "inner").iterdir()).name) as address:
         for kind in returned:
-            with client_of(told, kind if several else None) as client:
+            with client_of(address, kind if several else None) as client:
                 assert_equal(client, eager, kind if several else "")
 
 
@@ -127,8 +127,8 @@ def test_while_it_runs_and_after_kills(tmp_path: Path, job: Callable[[Input], Jo
 
     try:
         for kills in (server.kill, one.kill, None):
-            told = server.start()
-            with client_of(told) as client:
+            address = server.start()
+            with client_of(address) as client:
                 seen, until = set(epochs), time.monotonic() + 60
                 while len(epochs - seen) < 3:
                     assert time.monotonic() < until, epochs
@@ -158,13 +158,13 @@ def test_the_server_of_a_run(tmp_path: Path, job: Callable[[Input], Job], runtim
     one, slow = job(given), {"slow": {"parser": 300}, "chunk": 50, "lull": 10}
     one.start(*SHAPE, "--runtime", runtime, "--flight-port", 0, "--embeddings", "asked", faults=slow)
     former: dict[str, Any] = {}
-    for _ in range(2):  # the second is resumed, and is not told of the option again
+    for _ in range(2):  # the second is resumed, and is not given the option again
         until = time.monotonic() + 120
-        while (told := read_run(one.out).get("serving", former)) == former:
+        while (address := read_run(one.out).get("serving", former)) == former:
             assert time.monotonic() < until, one.log()
             time.sleep(0.05)
-        former = told
-        with client_of(told) as client:
+        former = address
+        with client_of(address) as client:
             found = client.get([VERTEX, OTHER])
             epoch = int(found.schema.metadata[b"epoch"])
             state = ChangeLogReader(eager).state_at(epoch)
@@ -179,11 +179,11 @@ def test_the_server_of_a_run(tmp_path: Path, job: Callable[[Input], Job], runtim
 
 def test_doors(tmp_path: Path) -> None:
     given = make_input(tmp_path / "input", 500, snapshot=True)
-    asked = ended(given, tmp_path / "asked", "--embeddings", "asked")
+    lazy = ended(given, tmp_path / "asked", "--embeddings", "asked")
     with (
-        served(asked) as told,
-        client_of(told) as client,
-        httpx.Client(base_url=f"http://{told['http']}", trust_env=False) as http,
+        served(lazy) as address,
+        client_of(address) as client,
+        http_of(address) as http,
     ):
         want = rows_of(client.get([VERTEX]))[0]
         one = http.get(f"/v1/embeddings/{VERTEX}").json()
@@ -213,7 +213,7 @@ def test_doors(tmp_path: Path) -> None:
         ):
             with pytest.raises(BadRequestError, match="--embeddings asked"):
                 ask()
-        with EmbeddingClient(asked / "tables") as mapped, pytest.raises(BadRequestError, match="the server's address"):
+        with EmbeddingClient(lazy / "tables") as mapped, pytest.raises(BadRequestError, match="the server's address"):
             mapped.get([VERTEX])
 
 

@@ -32,7 +32,7 @@ class EdgeMatrix:
 
     is_sparse, is_cuda, layout = True, False, torch.sparse_coo
     joins = False
-    """Whether several edges between two vertices are one entry, as torch has it, so that sums alone are read."""
+    """True if several edges between two vertices are one entry, as after `coalesce`; then only sums are read."""
 
     def __init__(
         self,

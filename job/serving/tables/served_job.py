@@ -15,7 +15,7 @@ from pydantic import Field
 from freshet.files.json_file import DamagedFileError, read_json
 from freshet.job.errors import UsageError
 from freshet.job.folder import layout
-from freshet.job.folder.returned_kinds import folder_name
+from freshet.job.folder.returned_kinds import WrittenRows, folder_name
 from freshet.job.folder.run_file import (
     ENDED,
     FINISHED,
@@ -79,8 +79,8 @@ class _Tail:
     begins_empty: bool = False
 
 
-@dataclass(frozen=True)
-class _Settings:
+@dataclass(frozen=True, kw_only=True)
+class _Settings(WrittenRows):
     """Fields of a job's settings that are read."""
 
     job_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z_-]{1,64}$")]  # it becomes part of the names of tables
@@ -89,8 +89,6 @@ class _Settings:
     model: str
     partitioning: _Partitioning
     tail: _Tail = _Tail()
-    returned: list[str] = field(default_factory=list)
-    inner_widths: dict[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,11 +148,10 @@ class ServedJob:
         if found is None or not (out / layout.IMAGE_DONE).exists():
             return None
         job = found.settings
-        written = [*filter(None, job.inner_widths)] if job.inner_widths else job.returned
-        name = folder_name(written, kind, out)
+        name = folder_name(job.kinds, kind, out)
         more = job.tail.tables_folder, job.tail.begins_empty, name
         strings, identity = job.partitioning.id_kind == "string", log_id(job.job_id, name)
-        only = name or next(iter(written), "")
+        only = name or next(iter(job.kinds), "")
         named = {"kind_name": only, "model_sha256": found.model_sha256}
         of = out, identity, job.parts, strings, tuple(job.sources), job.model
         return ServedJob(*of, *more, **named, inner_width=job.inner_widths.get(only, 0))
