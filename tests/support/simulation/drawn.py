@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +21,7 @@ from freshet.gnn.any_plan import AnyPlan
 from freshet.gnn.kind_layers.plans import KindsPlan
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
-from freshet.gnn.plan import Plan, compile_plan
+from freshet.gnn.plan import compile_plan
 from freshet.operators.base_image import build_image
 from freshet.operators.epochs.config import WAITING_BYTES
 from freshet.operators.epochs.cut_log import CutLog
@@ -64,7 +63,7 @@ class Case:
     @property
     def plan(self) -> AnyPlan:
         """The compiled model."""
-        return _plan(self.model)
+        return compile_plan(_model(self.model))
 
     def __str__(self) -> str:
         options = self.settings.partitioning
@@ -123,17 +122,11 @@ class Result:
     worst: float = 0.0  # largest error of an embedding, relative to its own scale
 
 
-@cache
 def _model(name: str) -> Model:
     kind, _, rest = name.partition(" ")
     if kind == "exact":
         return exact_small_models()[rest]()
     return random_model(int(rest)) if kind == "random" else all_small_models()[name]()
-
-
-@cache
-def _plan(name: str) -> Plan:
-    return compile_plan(_model(name))
 
 
 def draw(seed: int) -> Case:

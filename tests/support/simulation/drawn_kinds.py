@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class KindsCase(Case):
         """The compiled model."""
         return compile_kinds(self.trained)
 
-    @property
+    @cached_property
     def trained(self) -> KindsModel:
         """The model: the one that is given, or the drawn one."""
         return self.given or _model(int(self.model.rpartition(" ")[2]), self.strings)
@@ -94,7 +94,6 @@ class KindsCase(Case):
         return found
 
 
-@cache
 def _model(number: int, strings: bool) -> KindsModel:
     """A random model that returns the first of its kinds; past MODELS those of FAMILIES."""
     family, number = divmod(number, MODELS)
