@@ -46,7 +46,7 @@ class OutputOptions(Options):
         description="When embeddings are computed: as the graph changes (eager), or by `freshet serve` as they are "
         "read (asked), for jobs of which few rows are read.",
     )
-    what_if: Annotated[bool, Option(IO)] = Field(
+    what_if: Annotated[bool, Option(IO, Holds.KEPT)] = Field(
         default=False,
         description="Have the servers of the job, that of --flight-port and `freshet serve --tables`, also answer what "
         "rows would be with other edges and features.",

@@ -75,7 +75,8 @@ def _started(plan: JobPlan, clock: StartUp) -> Running:
     config, job = resume(config, out, is_over=plan.is_over) if config.resume else (config, prepare(config, out))
     # A server may be at work in tables/, a compaction in embeddings/, which removes its own, as the Sink does.
     remove_all_left_behind(out, but=(layout.TABLES, layout.EMBEDDINGS, layout.INNER))
-    run_file.update_run(out, attempt={"run": job.settings.run, "epoch": complete_epoch(out)})
+    attempt = {"run": job.settings.run, "epoch": complete_epoch(out)}
+    run_file.update_run(out, attempt=attempt, what_if=config.what_if)
     if job.outputs.seen:
         note_topics(out, job.outputs.seen)
     if config.embeddings_from_start:

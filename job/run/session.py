@@ -100,8 +100,6 @@ class Running:
 
         Raises: JobFailed with the root cause.
         """
-        if self.server_options:
-            run_file.update_run(self.out, what_if=True)  # for other servers of the job
         with server_of_run(self.flight_port, self.out, self.server_options, self.server_config):
             code = self.to_its_end(self)
         if not self.has_end:

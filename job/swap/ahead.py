@@ -12,8 +12,9 @@ from freshet.job.folder import lock, run_file
 from freshet.job.folder.job_file import SavedJob
 from freshet.job.kafka.address import is_kafka
 from freshet.job.lifecycle.job_state import state_of
-from freshet.job.options.config_file import load_run_config
+from freshet.job.options.config_file import load_run_config, options_given
 from freshet.job.options.flink_keys import read_flink
+from freshet.job.options.output_options import ASKED
 from freshet.job.run.model import plan_to_run
 from freshet.job.run.successor import options_of_successor
 from freshet.job.service.generations import Contract, Generation, Service
@@ -64,6 +65,12 @@ def options_of_new_job(serving: CurrentJob, given: Mapping[str, Any]) -> dict[st
     """
     had = options_of_successor(serving.saved)
     more = {name: str(one) if isinstance(one, Path) else one for name, one in given.items() if name != "layers"}
+    if options_given(more).get("embeddings") == ASKED:
+        msg = (
+            f"--embeddings {ASKED}: a service has the embeddings of all vertices, and such a job writes none; leave it "
+            "out, or begin that job beside the service by `freshet run`"
+        )
+        raise UsageError(msg)
     try:
         flink = {**(had.get("flink") or {}), **read_flink(more.get("flink") or {})}
     except ValueError as error:

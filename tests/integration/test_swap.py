@@ -48,7 +48,8 @@ def folder(tmp_path: Path) -> Path:
             record["key"] = number % 3
     (tmp_path / "e.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
     given = ["--model", tmp_path / "M", "--events", tmp_path / "e.jsonl", "--out", tmp_path / "O"]
-    done = freshet("run", *given, "--runtime", "local", "--epoch-events", 50, "--parts", 2, "--edge-ttl", "900s")
+    shape = "--epoch-events", 50, "--parts", 2, "--edge-ttl", "900s"
+    done = freshet("run", *given, "--runtime", "local", *shape, "--what-if")
     assert done.returncode == 0, done.stderr
     assert freshet("promote", tmp_path / "V", tmp_path / "O").returncode == 0
     return tmp_path
@@ -64,6 +65,20 @@ def swapped(folder: Path, *more: object) -> dict[str, Any]:
     return dict(orjson.loads(done.stdout.splitlines()[-1]))
 
 
+def assert_its_server_answers_what_if(out: Path) -> None:
+    """As its rows are, by the new model, without the option: the job before has it."""
+    server = Server(out)
+    try:
+        with EmbeddingClient(server.start()["flight"], timeout=60) as client:
+            rows = client.all()
+            tried = client.what_if(vertices=[{"id": one} for one in rows["id"].to_pylist()[:5]])
+    finally:
+        server.end()
+    found, expected = (np.stack(one["embedding"].to_pylist()[:5]) for one in (tried, rows))
+    assert found.shape == (5, 6)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+
+
 def test_another_model_serves_after_it_and_the_first_one_again(folder: Path) -> None:
     server = Server(folder / "V", of=("--service", str(folder / "V")))
     try:
@@ -76,6 +91,7 @@ def test_another_model_serves_after_it_and_the_first_one_again(folder: Path) -> 
             table = client.all(min_epoch=GENERATION)
             assert table["embedding"].to_pylist()[0] and len(table["embedding"].to_pylist()[0]) == 6
             assert check(folder / "M2", [str(folder / "e.jsonl")], Path(result["out"]), work / "embedded") == 0
+            assert_its_server_answers_what_if(Path(result["out"]))
             assert freshet("rollback", folder / "V").returncode == 0
             assert len(client.all(min_epoch=2 * GENERATION)["embedding"].to_pylist()[0]) == 4
     finally:
@@ -147,6 +163,9 @@ def test_what_is_refused_leaves_the_old_job_serving(folder: Path) -> None:
     assert gate.returncode == 1
     assert "--gate test" in gate.stderr
     assert Swap(service).record() is None
+    asked = freshet(*line(folder, "--embeddings", "asked"))
+    assert (asked.returncode, Swap(service).record()) == (2, None)
+    assert "--embeddings asked: a service has the embeddings of all vertices" in asked.stderr
     held = freshet(*line(folder, "--hold"))
     assert held.returncode == 0, held.stderr
     assert [one.why for one in service.generations()] == ["promote"]

@@ -37,6 +37,7 @@ GIVEN: dict[str, Any] = {
     "readers": 2,
     "flink": {"s3.endpoint": "http://h:1"},
     "dead_letters_max": "5MiB",
+    "what_if": True,
     "name": "fraud",
 }
 
