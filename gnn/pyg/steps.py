@@ -49,6 +49,7 @@ class ConvCall(NamedTuple):
     pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
     joined: names and widths of the rows that a function of rows reads, or a conv that is called with those of several
     layers; 0 for a width to be tried. parameters: those of a conv that take them; a function of rows gets no edges.
+    part: which of its results is read, where it returns several; None for the only one.
     """
 
     rows: str
@@ -60,6 +61,19 @@ class ConvCall(NamedTuple):
     two_kinds: bool = False
     joined: tuple[tuple[str, int], ...] = ()
     parameters: tuple[str, ...] = ()
+    part: int | str | None = None
+
+    def result(self, made: Any) -> Any:
+        """Return the result that is read of what a conv has returned.
+
+        Raises: TypeError where that is one tensor, and another of several is read.
+        """
+        if self.part is None:
+            return made
+        if isinstance(made, Tensor):
+            msg = f"it returns one tensor, of which [{self.part!r}] keeps some of the rows; columns are h[:, 0]"
+            raise TypeError(msg)
+        return made[self.part]
 
 
 class Step(NamedTuple):

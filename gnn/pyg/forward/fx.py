@@ -32,6 +32,7 @@ from freshet.gnn.pyg.forward.parameters import (
 from freshet.gnn.pyg.forward.places import name_of
 from freshet.gnn.pyg.forward.sampled import LAYER_NAMES, SampledLayers, ends_the_list
 from freshet.gnn.pyg.forward.samples import Samples
+from freshet.gnn.pyg.forward.several import call_by_part
 from freshet.gnn.pyg.forward.tracer import TracedRoot, Tracer
 from freshet.gnn.pyg.forward.unread import drop_unread, is_alike
 from freshet.gnn.pyg.forward.ways import ways_to_call
@@ -313,6 +314,7 @@ def _read(
     if asked.output is None and isinstance(nodes[-1].args[0], tuple | list | dict) and len(rows) == 1 and not name:
         raise ExportError(_several(getattr(root, "inner", root), asked, nodes[-1].args[0]))
     _pruned(graph, getattr(root, "inner", root), asked)
+    call_by_part(graph, root)
     drop_unread(graph, how.needless, how.needs)
     samples = Samples(given, how.shapes)
     return EncodingReader(ops, graph, given, root, name, rows, opens, samples, asked=asked).results()

@@ -19,6 +19,7 @@ from freshet.gnn.pyg.forward.opening import opened, opened_with
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
 from freshet.gnn.pyg.forward.places import label_of, name_of, nodes_in, place_of
 from freshet.gnn.pyg.forward.samples import Samples
+from freshet.gnn.pyg.forward.several import PART
 from freshet.gnn.pyg.functions import Noted, arithmetic, function_layer
 from freshet.gnn.pyg.refusals import BY_HAND, CHANGES_EDGES, EDGE_FUNCTIONS, TAKEN
 from freshet.gnn.pyg.steps import (
@@ -154,7 +155,7 @@ class Reader:
             raise ExportError(self._reads_other(node))
         weighted, special = bool(weights), None if written_class(op) else self._opens(name)
         if len(rows) > 1 and own and special is None:
-            call = self._given(given.arguments, weigh)
+            call = self._given(node, given.arguments, weigh)
             step = Step(name, RowsFunction(op, tuple(rows)), weighted, attributes=bool(attributes), given=call)
             return self._ops.called(step, rows)
         if len(rows) > 1:
@@ -162,12 +163,12 @@ class Reader:
         if special is not None:
             return special(self._ops, name, op, rows[0])
         attributed = bool(attributes)
-        how = self._given(given.arguments, weigh) if own else None
+        how = self._given(node, given.arguments, weigh) if own else None
         return opened(
             self._ops, name, op, rows[0], edge_weights=weighted, attributes=attributed, options=options, given=how
         )
 
-    def _given(self, arguments: Mapping[str, Any], weights: set[str]) -> ConvCall:
+    def _given(self, node: Any, arguments: Mapping[str, Any], weights: set[str]) -> ConvCall:
         """Return how a conv that is read is called."""
         nodes = {name: value for name, value in arguments.items() if list(nodes_in(value))}
         rows = [name for name, value in nodes.items() if value in self._rows]
@@ -175,7 +176,15 @@ class Reader:
         attributes = next((name for name, value in nodes.items() if self._samples.is_attributes(value)), None)
         constants = {name: value for name, value in arguments.items() if name not in nodes}
         several = tuple(rows) if len(rows) > 1 else ()
-        return ConvCall(rows[0], edges, next(iter(weights), None), attributes, constants, parameters=several)
+        return ConvCall(
+            rows[0],
+            edges,
+            next(iter(weights), None),
+            attributes,
+            constants,
+            parameters=several,
+            part=node.meta.get(PART),
+        )
 
     def _unpair(self, node: Any, op: Module, arguments: dict[str, Any]) -> None:
         """Have `conv((x, x), ...)` be `conv(x, ...)`.

@@ -94,9 +94,8 @@ def fitting(
     clone = clone_of(step.op)
     with torch.no_grad():
         for one in widths:
-            arguments = _arguments(given, _inputs(given, one, (13, 29, 17), 0))
             try:
-                made = clone(**arguments)
+                made = _called(clone, given, _inputs(given, one, (13, 29, 17), 0))
             except Exception as error:  # whatever it is, these are not the widths
                 shown = f"{one.rows} and {one.target}" if one.target else str(one.rows)
                 failed(f"with rows of width {shown} it raises {type(error).__name__}: {error}")
@@ -148,6 +147,11 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
     return inputs
 
 
+def _called(clone: Any, given: ConvCall, inputs: Mapping[str, tuple[torch.Tensor, Value, int]]) -> Any:
+    """Return what a conv gives: of several results the one that is read."""
+    return given.result(clone(**_arguments(given, inputs)))
+
+
 def _arguments(given: ConvCall, inputs: Mapping[str, tuple[torch.Tensor, Value, int]]) -> dict[str, Any]:
     """Return what a conv is called with."""
     found: dict[str, Any] = {name: tensor for name, (tensor, _, _) in inputs.items()} | dict(given.constants)
@@ -173,7 +177,7 @@ def _counted(given: ConvCall, widths: ConvWidths, clone: Any) -> dict[str, Any]:
         before, drawn = kept_numbers(clone), _draws()
         buffers = {name: one.clone() for name, one in clone.named_buffers()}
         with suppress(Exception), torch.no_grad():  # of which the next run says more
-            clone(**_arguments(given, _inputs(given, widths, (13, 29, 17), 0)))
+            _called(clone, given, _inputs(given, widths, (13, 29, 17), 0))
         if drawn == _draws():
             break
     else:
@@ -209,7 +213,7 @@ def _alike_without_edges(step: Step, given: ConvCall, widths: ConvWidths, real: 
                 kept = {name: recorded.counted(name) for name in counts.keys() - dict(clone.named_buffers()).keys()}
                 with keeping(clone, kept), lengths_recorded():
                     with torch.no_grad(), recorded:
-                        rows = clone(**_arguments(given, inputs))
+                        rows = _called(clone, given, inputs)
                 made.append(rows.double())
             except Exception:  # whatever it is, the whole module is run without edges, too
                 return True
@@ -254,14 +258,15 @@ def _run(
     for name in counts.keys() & buffers.keys():
         recorder.depends(buffers[name], f"self.{name}")
     with keeping(clone, {name: recorded.counted(name) for name in counts.keys() - buffers.keys()}):
-        return _result(step, recorded, clone, _arguments(given, inputs), other=supposed not in (None, real))
+        run = partial(_called, clone, given, inputs)
+        return _result(step, recorded, clone, run, other=supposed not in (None, real))
 
 
 class _RaisesError(ExportError):
     """A conv raises an error of its own, or torch's."""
 
 
-def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[str, Any], *, other: bool) -> Value:
+def _result(step: Step, recorded: RecordedSizes, clone: Any, run: Callable[[], Any], *, other: bool) -> Value:
     """Return what a conv makes; `other`: whether its branches see other sizes, which may leave no row of the graph."""
     recorder = recorded.recorder
     conv = clone.conv if isinstance(clone, EncodedConv) else clone
@@ -274,7 +279,7 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, arguments: Mapping[
     try:
         with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
             with _noting(recorder, homes), recorder, recorded:
-                made = clone(**arguments)
+                made = run()
     except ExportError:
         raise
     except Exception as error:
