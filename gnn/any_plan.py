@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from freshet.gnn.kind_layers.compiling import compile_kinds
-from freshet.gnn.kind_layers.plans import KindsPlan, RelationPlan
+from freshet.gnn.kind_layers.plans import KindsLayer, KindsPlan, RelationPlan
 from freshet.gnn.kinds.learned import LearnedRows
 from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.layers.base import LayerPlan
@@ -74,10 +75,17 @@ def widths_of(plan: AnyPlan) -> dict[str, int]:
 def inner_plan(plan: AnyPlan) -> AnyPlan:
     """Return the plan without its last layer: it returns the rows of all kinds that this layer reads.
 
-    Raises: ModelError for a plan of one layer.
+    Raises: ModelError for a plan of one layer, or whose last layer reads attributes of edges that no other one does.
     """
     if len(plan.layers) < 2:
         msg = "the model has one layer, so there are no rows of inner layers; leave `asked` out"
+        raise ModelError(msg)
+    kept = _attributes_read(plan.layers[:-1])
+    if any(relation not in kept or kept[relation] > skips for relation, skips in _attributes_read(plan.layers).items()):
+        msg = (
+            "the last layer reads attributes of edges that no layer before it does, and the job keeps attributes with "
+            "the layers that read them; leave `asked` out"
+        )
         raise ModelError(msg)
     if not isinstance(plan, KindsPlan):
         layers = plan.layers[:-1]
@@ -87,6 +95,15 @@ def inner_plan(plan: AnyPlan) -> AnyPlan:
     made = {name: inner[-1].kinds[code] for name, code in kinds.kind_codes.items()}
     out = {name: one.out_width for name, one in made.items() if one is not None and one.updates}
     return replace(plan, layers=inner, out=out, heads={})
+
+
+def _attributes_read(layers: Sequence[LayerPlan | KindsLayer]) -> dict[int | None, bool]:
+    """Return the relations whose edges have attributes that layers read, and whether none reads those of self-loops."""
+    found: dict[int | None, bool] = {}
+    for one in (relation for layer in layers for relation in layer.relations):
+        if one.edge.attributes:
+            found[one.number] = found.get(one.number, True) and one.edge.skip_loops
+    return found
 
 
 def last_of(plan: AnyPlan) -> AnyPlan:

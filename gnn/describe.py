@@ -11,6 +11,7 @@ from rich.text import Text
 
 from freshet.gnn.block_pass import inner_widths
 from freshet.gnn.declarations import AnyLayer, Conv, EdgeConv
+from freshet.gnn.describing.asked import asked_data, asked_line
 from freshet.gnn.describing.kinds import kinds_data, kinds_group
 from freshet.gnn.describing.words import (
     APPROXIMATE,
@@ -49,6 +50,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         return kinds_data(str(folder), model)
     plan = compile_plan(model)
     layers = [_layer_data(i, spec, plan) for i, spec in enumerate(_convs(model), 1)]
+    state = plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers)
     return {
         "model": str(folder),
         "sha256": plan.sha256,
@@ -65,10 +67,11 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "layers": layers,
         "head": [label(layer) for layer in model.head],
         **({"link_head": pair_steps(model.link_head)} if model.link_head else {}),
-        "state_bytes_per_vertex": plan.features.row_bytes + sum(layer["state_bytes_per_vertex"] for layer in layers),
+        "state_bytes_per_vertex": state,
         "state_bytes_per_edge": sum(layer["state_bytes_per_edge"] for layer in layers),
         "key_bytes_per_edge": sum(layer["key_bytes_per_edge"] for layer in layers),
         "what_if_bytes_per_vertex": 4 * inner_widths(plan.layers)[0],
+        "asked": asked_data(plan, {"": state}, {"": layers[-1]["state_bytes_per_vertex"]}),
         "checks": [one.as_json() for one in model.checks],
     }
 
@@ -142,6 +145,7 @@ def _footer(data: dict[str, Any]) -> str:
         f"out-edges; a row computed anew in all layers takes {data['multiplications_per_row']:,} multiplications",
         state,
         what_if_line(f"{data['what_if_bytes_per_vertex']:,}"),
+        asked_line(data["asked"]),
     ]
     if data["multiplications_per_edge"]:
         lines[0] += f", and {data['multiplications_per_edge']:,} for the messages of an edge"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from freshet.gnn.block_pass import inner_widths
 from freshet.gnn.declarations import Conv, EdgeConv
+from freshet.gnn.describing.asked import ONE_KIND, asked_data, asked_line
 from freshet.gnn.describing.words import (
     APPROXIMATE,
     MESSAGES_BYTES,
@@ -33,7 +34,6 @@ from freshet.kinds import some_names
 
 _COUNT_BYTES = 4  # int32, of the in-edges of a relation
 _DEGREE_BYTES = 16  # of a vertex in a relation: number of in-edges, sum of their weights, weight of the self-loop
-_ONE_KIND = "(all)"  # shown for the kind without a name
 _SHOWN_RELATIONS = 20  # in a cell of the table
 
 
@@ -49,6 +49,11 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
     layers = [_layer_data(model, stretches, n, layer) for n, layer in enumerate(plan.layers, 1)]
     features = dict(zip(model.kinds, (4 * width for width in plan.row_widths), strict=True))
     kept = [layer["kinds"] for layer in layers]
+    state = {
+        kind: own + sum(found[kind]["state_bytes_per_vertex"] for found in kept if kind in found)
+        for kind, own in features.items()
+    }
+    last = {kind: one["state_bytes_per_vertex"] for kind, one in kept[-1].items()}
     return {
         "model": folder,
         "sha256": plan.sha256,
@@ -66,13 +71,11 @@ def kinds_data(folder: str, model: KindsModel) -> dict[str, Any]:
         "parameters": model.parameters,
         "hops": len(layers),
         "layers": layers,
-        "state_bytes_per_vertex": {
-            kind: own + sum(found[kind]["state_bytes_per_vertex"] for found in kept if kind in found)
-            for kind, own in features.items()
-        },
+        "state_bytes_per_vertex": state,
         "what_if_bytes_per_vertex": dict(
             zip(model.kinds, [4 * width for width in inner_widths(plan.layers)], strict=True)
         ),
+        "asked": asked_data(plan, state, last),
         "checks": [one.as_json() for one in model.checks],
     }
 
@@ -93,7 +96,7 @@ def kinds_group(data: dict[str, Any]) -> Group:
             words = [f"before: {', '.join(one['before'])}"] if one["before"] else []
             words += [f"then: {', '.join(one['then'])}"] if one["then"] else []
             sent = f"sends {one['message_width']}, keeps {one['self_width']}"
-            cells = f"{kind or _ONE_KIND}\n{one['in_width']} > {one['out_width'] or 'none'}", one["aggregate"]
+            cells = f"{kind or ONE_KIND}\n{one['in_width']} > {one['out_width'] or 'none'}", one["aggregate"]
             bytes_ = f"{one['state_bytes_per_vertex']:,}"
             table.add_row(str(layer["layer"]), *cells, bytes_, "", Text("; ".join([*words, sent, *one["incremental"]])))
     return Group(Text(_headline(data)), table, Text(_footer(data)))
@@ -104,7 +107,7 @@ def _relation_cells(one: dict[str, Any]) -> tuple[str, ...]:
     inside = [f"each message: {', '.join(one['on_each_edge'])}"] if one["on_each_edge"] else []
     inside += [f"then: {', '.join(one['then'])}"] if one["then"] else []
     return (
-        f"{one['source'] or _ONE_KIND} > {one['relation']} > {one['target'] or _ONE_KIND}",
+        f"{one['source'] or ONE_KIND} > {one['relation']} > {one['target'] or ONE_KIND}",
         one["type"],
         f"{one['aggregate']}\n{one['message_width']} wide\n{one['class']}",
         f"{one['state_bytes_per_vertex']:,}",
@@ -120,17 +123,17 @@ def _first(relations: list[str]) -> list[str]:
 
 
 def _headline(data: dict[str, Any]) -> str:
-    kinds = ", ".join(f"{kind or _ONE_KIND} {width}" for kind, width in data["kinds"].items())
+    kinds = ", ".join(f"{kind or ONE_KIND} {width}" for kind, width in data["kinds"].items())
     logits, heads = data.get("logits", {}), data.get("heads", {})
     out = ", ".join(
-        f"{kind or _ONE_KIND} {width}"
+        f"{kind or ONE_KIND} {width}"
         + (f" > {logits[kind]} logits ({', '.join(heads[kind])})" if kind in logits else "")
         for kind, width in data["embeddings"].items()
     )
     names = [one["name"] for one in data["relations"]]
     relations = ", ".join(_relation_text(one, names) for one in data["relations"])
     learned = ", ".join(
-        f"{kind or _ONE_KIND} {sum(one['rows'].values())} of {one['count']:,} ids"
+        f"{kind or ONE_KIND} {sum(one['rows'].values())} of {one['count']:,} ids"
         for kind, one in data.get("learned", {}).items()
     )
     kinds += f"; learned rows: {learned}" if learned else ""
@@ -151,7 +154,7 @@ def _relation_text(one: dict[str, Any], names: list[str]) -> str:
 
 
 def _footer(data: dict[str, Any]) -> str:
-    kept = ", ".join(f"{kind or _ONE_KIND} {size:,}" for kind, size in data["state_bytes_per_vertex"].items())
+    kept = ", ".join(f"{kind or ONE_KIND} {size:,}" for kind, size in data["state_bytes_per_vertex"].items())
     hops = data["hops"]
     reached = sum(OUT_EDGES**k for k in range(1, hops + 1))
     lines = [APPROXIMATE] if data["approximate"] else []
@@ -161,8 +164,8 @@ def _footer(data: dict[str, Any]) -> str:
     )
     keys = sorted({one["key_bytes_per_edge"] for layer in data["layers"] for one in layer["relations"]})
     lines.append(f"state: bytes per vertex with its features: {kept}; edges and slots come on top")
-    inner = ", ".join(f"{kind or _ONE_KIND} {size:,}" for kind, size in data["what_if_bytes_per_vertex"].items())
-    lines.append(what_if_line(inner))
+    inner = ", ".join(f"{kind or ONE_KIND} {size:,}" for kind, size in data["what_if_bytes_per_vertex"].items())
+    lines += [what_if_line(inner), asked_line(data["asked"])]
     if keys:
         each = " or ".join(map(str, keys))
         lines.append(f"of an edge with a key {each} bytes more in each layer that reads it, and {OF_A_KEY}")

@@ -10,6 +10,7 @@ import typer
 
 from freshet.job.options.input_options import IdType
 from freshet.job.options.layers import LayersFlag, take_layers
+from freshet.job.options.output_options import ASKED, EAGER, EmbeddingsMade
 
 MachinesFlag = Annotated[
     int | None,
@@ -65,6 +66,7 @@ EdgeKeyFlag = Annotated[
         show_default=False,
     ),
 ]
+EmbeddingsFlag = Annotated[EmbeddingsMade, typer.Option(help="--embeddings of the job, as in run.")]
 
 
 def size(
@@ -80,6 +82,7 @@ def size(
     id_type: Annotated[IdType, typer.Option(help="Kind of vertex ids; strings are taken as 16 bytes long.")] = "int",
     undirected: Annotated[bool, typer.Option("--undirected", help="Every edge is mirrored.")] = False,
     edge_key: EdgeKeyFlag = None,
+    embeddings: EmbeddingsFlag = EAGER,
     machines: MachinesFlag = None,
     pipeline: PipelineFlag = None,
     events_per_s: RateFlag = None,
@@ -98,6 +101,9 @@ def size(
     are given as a number alone are dealt evenly to all relations. Change log and server are those of all returned
     kinds.
 
+    With --embeddings asked there is no last layer in the job; the server's own memory is that of the graph of which it
+    computes rows, and of the rows of further layers that what-if requests have it keep.
+
     With --machines the operators run as on N machines with one process each, divided as --parallelism N divides them,
     and what they send each other is counted while edges are deleted and added: bytes by layer, memory and state of each
     machine, time of a checkpoint and of a recovery, and the limits, the nearest first (docs/design/scale.md).
@@ -113,6 +119,7 @@ def size(
     [cyan]freshet size M --vertices user=1000000 --vertices item=50000 --edges buys=8000000 --edges user,rates,item=9000
     [/cyan]
     """
+    from freshet.job.run.model import inner_of
     from freshet.job.run.preflight import check_model
     from freshet.job.size.counts import graph_size
     from freshet.job.size.estimate import estimate, page
@@ -123,17 +130,25 @@ def size(
 
     check_model(model)
     take_layers(layers)
-    plan, folder = load_plan(str(model.absolute())), model.absolute()
+    folder, is_asked = model.absolute(), embeddings == ASKED
+    plan = load_plan(str(folder))
+    plan = inner_of(plan) if is_asked else plan
     rates = rates_of(
         machines, events_per_s=events_per_s, disk=disk, network=network, replicas=replicas, pipeline=pipeline
     )
     divided = None if machines is None else division(machines, len(plan.layers), parts or 0, pipeline)
     parts = parts or (1 if divided is None else divided[1])
     shape = graph_size(plan, vertices, edges, parts, id_type, undirected=undirected, edge_keys=edge_key or "")
+    shape = shape._replace(is_asked=is_asked)
     found = estimate(folder, shape)
     cluster = None if divided is None else on_machines(folder, plan, shape, divided, rates, replicas)
     if as_json:
-        more = {} if cluster is None else {"machines": cluster.as_json()}
-        print(orjson.dumps(found.as_json() | more).decode(), flush=True)
+        of_machines = {} if cluster is None else {"machines": cluster.as_json()}
+        print(orjson.dumps(found.as_json() | of_machines).decode(), flush=True)
     else:
-        print(page(found), *(() if cluster is None else ("", page_of(cluster, rates))), sep="\n", flush=True)
+        print(
+            page(found, is_asked=is_asked),
+            *(() if cluster is None else ("", page_of(cluster, rates))),
+            sep="\n",
+            flush=True,
+        )

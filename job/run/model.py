@@ -26,7 +26,6 @@ from freshet.job.options.run_config import RunConfig, option_values
 from freshet.job.options.runtime_options import FLINK_PARTS_MAX
 from freshet.operators.checks.layers import is_own, running_of
 from freshet.operators.factory import load_plan
-from freshet.operators.live_attributes import attribute_keepers
 from freshet.operators.snapshot.reader import MODEL_SHA256, Snapshot, id_kind_of, open_snapshot
 from freshet.partitioner.config import SPLITTING_NONE, GraphRules
 from freshet.partitioner.ids import INT, STRING
@@ -116,7 +115,7 @@ def read_model(config: RunConfig) -> PreparedModel:
     folder = config.model.absolute()
     plan = plan_to_run(config.model, undirected=config.undirected)
     _refuse_server(config.flight_port, config.out, plan)
-    written = _inner_of(plan) if config.embeddings == ASKED else plan
+    written = inner_of(plan) if config.embeddings == ASKED else plan
     parts = parts_of(config, len(written.layers))
     refuse_splits(written, parts, config.strategy)
     for line in unchecked_in_words(plan):
@@ -130,25 +129,16 @@ def read_model(config: RunConfig) -> PreparedModel:
     return PreparedModel(folder, plan, written, parts, start)
 
 
-def _inner_of(plan: AnyPlan) -> AnyPlan:
+def inner_of(plan: AnyPlan) -> AnyPlan:
     """Return the plan of a job whose embeddings are computed at the read.
 
-    Raises: UsageError for a model without inner layers, or whose last layer reads attributes that no other one does.
+    Raises: UsageError for a model that has no such jobs.
     """
     try:
-        inner = inner_plan(plan)
+        return inner_plan(plan)
     except ModelError as error:
-        msg = f"--embeddings asked: {error}"
+        msg = f"--embeddings {ASKED}: {error}"
         raise UsageError(msg) from None
-    kept = {one.relation: one for one in attribute_keepers(inner)}
-    for one in attribute_keepers(plan):
-        if one.relation not in kept or kept[one.relation].skips_loops > one.skips_loops:
-            msg = (
-                "--embeddings asked: the last layer reads attributes of edges that no layer before it does, and the "
-                "job keeps attributes with the layers that read them; leave --embeddings out"
-            )
-            raise UsageError(msg)
-    return inner
 
 
 def _refuse_server(flight_port: int | None, out: Path, plan: AnyPlan) -> None:

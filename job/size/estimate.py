@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from freshet.gnn.any_plan import AnyPlan, returned_of
+from freshet.gnn.any_plan import AnyPlan, inner_plan, returned_of
 from freshet.gnn.block_pass import inner_widths
 from freshet.job.size.miniature import ID_BYTES, GraphSize, OperatorBytes, operators_of
 from freshet.job.units import readable
@@ -32,7 +32,8 @@ class Estimate:
     `operators` is memory over all parts and processes. `process` comes once for each process of the job, and Java's
     heap and buffers on top of it. `server` is shared memory of `freshet serve`; twice that while its table grows.
     `what_if` is the server's own memory with `--what-if`: the graph, and rows of inner layers. Of several returned
-    kinds, of which each has a change log and a server, it is that of all.
+    kinds, of which each has a change log and a server, it is that of all. Of a job with `--embeddings asked` these are
+    the kinds of the last inner layer, whose rows the job writes; `what_if` is the server's own memory in any case.
     """
 
     operators: dict[str, int]
@@ -65,6 +66,7 @@ def estimate(model: Path, shape: GraphSize) -> Estimate:
     """
     held = operators_of(model, shape)
     plan = load_plan(str(model))
+    plan = inner_plan(plan) if shape.is_asked else plan
     returned, strings = returned_of(plan), shape.id_kind == STRING
     text = ID_BYTES * strings
     sizes = [shape.vertices[one.number] for one in returned]
@@ -99,8 +101,9 @@ def _what_if(held: Mapping[str, OperatorBytes], plan: AnyPlan, shape: GraphSize)
     return int(graph + 4 * (rows + attributes))
 
 
-def page(found: Estimate) -> str:
-    """Return the estimate as lines for people."""
+def page(found: Estimate, *, is_asked: bool = False) -> str:
+    """Return the estimate as lines for people; `is_asked`: of a job with `--embeddings asked`."""
+    of_graph = "its own memory besides" + (", of which it computes rows" if is_asked else ", with --what-if")
     operators = [(name, size, "") for name, size in found.operators.items()]
     memory = [
         *operators,
@@ -116,10 +119,10 @@ def page(found: Estimate) -> str:
             "Python and libraries; Java comes on top: docs/reference/memory.md",
         ),
         ("server", found.server, "shared memory of each `freshet serve`; twice that while its table grows"),
-        ("what if", found.what_if, "its own memory besides, with --what-if"),
+        ("graph" if is_asked else "what if", found.what_if, of_graph),
     ]
     disk = [
-        ("change log", found.change_log, "each vertex once"),
+        ("inner rows" if is_asked else "change log", found.change_log, "each vertex once"),
         ("", found.change_log_per_million_rows, "per million rows that change"),
         ("tails", found.tails, "at most, in OUT/tables"),
         ("base image", found.base_image, "of a job that starts from a snapshot"),

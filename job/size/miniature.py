@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from freshet.gnn.any_plan import AnyPlan
+from freshet.gnn.any_plan import AnyPlan, inner_plan
 from freshet.kinds import NO_MIRROR
 from freshet.operators.control import control_values
 from freshet.operators.dataflow import PARTITIONER, STORAGE, Place
-from freshet.operators.factory import load_plan, open_network
+from freshet.operators.factory import load_plan, open_network, plan_of
 from freshet.operators.graph.rules import graph_rules
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message
@@ -58,6 +58,17 @@ class GraphSize(NamedTuple):
     undirected: bool = False
     edge_keys: str = ""
     """Kind of the keys of edges, of which then more may be than pairs; empty: they have none."""
+    is_asked: bool = False
+    """Whether the job leaves the last layer to its server (`--embeddings asked`)."""
+
+
+def settings_of(model: Path, shape: GraphSize, tasks: tuple[int, ...]) -> Settings:
+    """Return the settings of a job that holds such a graph, whose layers have so many parts by task."""
+    plan = load_plan(str(model))
+    rules = graph_rules(plan, undirected=shape.undirected)
+    partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind, edge_keys=shape.edge_keys)
+    inner = dict(inner_plan(plan).out) if shape.is_asked else {}
+    return Settings(str(model), "", shape.parts, tasks=tasks, partitioning=partitioning, inner_widths=inner)
 
 
 def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
@@ -70,11 +81,9 @@ def operators_of(model: Path, shape: GraphSize) -> dict[str, OperatorBytes]:
 
 def tables_of(model: Path, shape: GraphSize) -> tuple[dict[str, TableSet], int]:
     """Return the tables of each operator that holds such a graph, and the bytes of the Partitioner's indexes."""
-    plan = load_plan(str(model))
-    rules = graph_rules(plan, undirected=shape.undirected)
-    partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind, edge_keys=shape.edge_keys)
-    settings = Settings(str(model), "", shape.parts, tasks=(shape.parts,), partitioning=partitioning)
-    core = Partitioner(shape.parts, plan.features, partitioning, TaskParts.dealt(shape.parts, 1))
+    settings = settings_of(model, shape, (shape.parts,))
+    plan = plan_of(settings)
+    core = Partitioner(shape.parts, plan.features, settings.partitioning, TaskParts.dealt(shape.parts, 1))
     network = open_network(settings, plan, sinks=False)
     for epoch, events in enumerate(epochs_of(plan, shape), 1):
         take(core, network, events, epoch)

@@ -21,17 +21,15 @@ from freshet.job.size.miniature import (
     epochs_of,
     halvings_of,
     held_of,
+    settings_of,
     smaller,
     take,
 )
 from freshet.operators.dataflow import PARTITIONER, SINK, Dataflow, Place
-from freshet.operators.factory import dataflow_of, load_plan, stages_of
-from freshet.operators.graph.rules import graph_rules
+from freshet.operators.factory import dataflow_of, plan_of, stages_of
 from freshet.operators.network import Network
 from freshet.operators.outcome import Message, Outcome
-from freshet.operators.settings import Settings
 from freshet.operators.stage import Stage
-from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.events import OP_ADD_EDGE, OP_DEL_EDGE, Events
 from freshet.state.task_parts import TaskParts
@@ -96,14 +94,11 @@ class MeasuredJob:
 
 def traffic_of(model: Path, shape: GraphSize, tasks: int) -> MeasuredJob:
     """Measure a job whose parts are dealt to that many tasks of each layer; at most one for each part."""
-    plan = load_plan(str(model))
-    halvings = halvings_of(plan, shape)
-    partitioning = PartitionerConfig.of(
-        graph_rules(plan, undirected=shape.undirected), id_kind=shape.id_kind, edge_keys=shape.edge_keys
-    )
     dealt = TaskParts.dealt(shape.parts, tasks)
-    settings = Settings(str(model), "", shape.parts, tasks=dealt.counts, partitioning=partitioning)
-    core = Partitioner(shape.parts, plan.features, partitioning, dealt)
+    settings = settings_of(model, shape, dealt.counts)
+    plan = plan_of(settings)
+    halvings = halvings_of(plan, shape)
+    core = Partitioner(shape.parts, plan.features, settings.partitioning, dealt)
     flow = dataflow_of(settings, plan)
     network = CountingNetwork(flow, stages_of(settings, plan, [row for row in flow.staged if row.kind != SINK]))
     for stage in network.stages.values():

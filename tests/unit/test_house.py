@@ -34,9 +34,9 @@ FLOORS = {
         "layers module_answers",
         "readout",
         "kind_layers plan",
-        "block_pass",
+        "any_plan block_pass",
         "describing oracles",
-        "any_plan describe pyg",
+        "describe pyg",
         "torch_modules",
     ),
     "state": (

@@ -80,3 +80,19 @@ def test_what_a_network_costs_on_each_edge_is_said(tmp_path: Path) -> None:
     assert first["incremental"][1].startswith("a network makes each message of both ends; of a changed target")
     text = " ".join(describe_text(tmp_path, width=300).split())
     assert "and 123 for the messages of an edge" in text and "each message: both ends' terms added, relu" in text
+
+
+def test_what_a_job_keeps_whose_embeddings_are_asked_for(tmp_path: Path) -> None:
+    layers = [conv("sage_conv", 6, 5), conv("gcn_conv", 5, 7), conv("graph_conv", 7, 3)]
+    save_model(make_model(0, layers), tmp_path)
+    data = describe_data(tmp_path)
+    assert data["asked"] == {
+        "layer": 2,
+        "row_bytes_per_vertex": {"": 4 * 7},
+        "state_bytes_per_vertex": {"": 4 * 6 + sum(one["state_bytes_per_vertex"] for one in data["layers"][:2])},
+        "what_if_bytes_per_vertex": {"": 4 * 5},
+    }
+    text = " ".join(describe_text(tmp_path).split())
+    assert "writes rows of layer 2, 28 bytes per vertex; its server keeps the graph, and computes layer 3" in text
+    save_model(make_model(0, layers[:1]), tmp_path)
+    assert "--embeddings asked: the model has one layer" in " ".join(describe_text(tmp_path).split())

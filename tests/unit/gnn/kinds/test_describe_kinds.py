@@ -79,3 +79,20 @@ def test_many_relations_are_one_line(tmp_path: Path) -> None:
     assert first["relation"].startswith("of_0, of_1, ") and len(data["layers"][0]["relations"]) == 3
     assert any(f"these are {many} relations" in text for text in first["incremental"])
     assert "of_0, of_1" in describe_text(tmp_path, width=200)
+
+
+def test_what_a_job_keeps_of_each_kind_whose_embeddings_are_asked_for(tmp_path: Path) -> None:
+    """Of kinds whose rows the last layer reads, it writes these."""
+    layers = [sage_everywhere(KINDS, 6), sage_everywhere(dict.fromkeys(KINDS, 6), 4)]
+    save_model(kinds_model(layers, ["user"]), tmp_path)
+    data = describe_data(tmp_path)
+    last = {kind: one["state_bytes_per_vertex"] for kind, one in data["layers"][1]["kinds"].items()}
+    asked = data["asked"]
+    assert asked["row_bytes_per_vertex"] == {kind: 4 * 6 for kind in asked["row_bytes_per_vertex"]} != {}
+    assert asked["state_bytes_per_vertex"] == {
+        kind: size - last.get(kind, 0) for kind, size in data["state_bytes_per_vertex"].items()
+    }
+    assert asked["what_if_bytes_per_vertex"] == dict.fromkeys(KINDS, 0)
+    assert f"writes rows of layer 1, {', '.join(f'{kind} 24' for kind in asked['row_bytes_per_vertex'])}" in " ".join(
+        describe_text(tmp_path).split()
+    )

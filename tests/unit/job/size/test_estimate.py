@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from freshet.gnn.describe import describe_data
@@ -13,8 +14,11 @@ from freshet.job import cli
 from freshet.job.size import miniature
 from freshet.job.size.estimate import estimate
 from freshet.job.size.miniature import ID_BYTES, GraphSize, operators_of, tables_of, used_bytes
+from freshet.operators.sink.change_log_reader import ChangeLogReader
 from freshet.schema import KEY_BYTES
-from tests.support.graphs.models import conv, make_model
+from tests.support.graphs.models import IN_WIDTH, conv, make_model
+from tests.support.runs.inside import call_inside
+from tests.support.runs.jobs import make_input
 from tests.unit.test_imports import ROOT
 
 MODEL = ROOT / "tests" / "data" / "state" / "format-2" / "model"
@@ -81,6 +85,24 @@ def test_an_operator_without_work_grows_with_what_it_holds() -> None:
     assert edges.operators["partitioner"] > 5 * few.operators["partitioner"]
     assert edges.change_log == few.change_log
     assert many.server > few.server
+
+
+def test_a_job_whose_embeddings_are_asked_for_writes_inner_rows(tmp_path: Path) -> None:
+    """Beside what such a job has written; it has all operators but those of the last layer."""
+    layers, m, width = [conv("sage_conv", IN_WIDTH, 50), conv("gcn_conv", 50, 4)], 800, 50
+    given, out = make_input(tmp_path, m, layers=layers), tmp_path / "out"
+    options = "--runtime", "local", "--embeddings", "asked", "--epoch-events", m
+    code, _, errors = call_inside("run", *given.options, "--out", out, *options)
+    assert code == 0, errors
+    log = ChangeLogReader(out).final()
+    shape = GraphSize((len(log.ids),), (m,))
+    eager, asked = (estimate(given.model, shape._replace(is_asked=one)) for one in (False, True))
+    told = describe_data(given.model)["asked"]
+    assert (told["layer"], told["row_bytes_per_vertex"][""]) == (1, log.vectors.nbytes / len(log.ids)) == (1, 4 * width)
+    groups = [pq.read_metadata(path).row_group(0) for path in (out / "inner").glob("part-*.parquet")]
+    assert asked.change_log == pytest.approx(sum(one.total_byte_size for one in groups), rel=0.2)
+    assert asked.operators == {name: size for name, size in eager.operators.items() if not name.endswith("2")}
+    assert eager.what_if - asked.what_if == log.vectors.nbytes
 
 
 def test_json_has_bytes_of_memory_and_disk(capsys: pytest.CaptureFixture[str]) -> None:
