@@ -63,7 +63,7 @@ class GraphSize(NamedTuple):
 
 
 def settings_of(model: Path, shape: GraphSize, tasks: tuple[int, ...]) -> Settings:
-    """Return the settings of a job that holds such a graph, whose layers have so many parts by task."""
+    """Return the settings of a job that holds such a graph, with the parts of each task of a layer."""
     plan = load_plan(str(model))
     rules = graph_rules(plan, undirected=shape.undirected)
     partitioning = PartitionerConfig.of(rules, id_kind=shape.id_kind, edge_keys=shape.edge_keys)
