@@ -158,6 +158,17 @@ class _RelatedWithPositions(nn.Module):
         return self.conv((a[:, 3:], b[:, 3:]), (a[:, :3], b[:, :3]), edges)
 
 
+class _RelatedTyped(nn.Module):
+    """A conv between two kinds that is called with types of edges."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x_dict: Any, edge_index: Any, edge_type: Any) -> Any:
+        return self.conv((x_dict["a"], x_dict["b"]), edge_index, edge_type)
+
+
 PLAIN: dict[tuple[str, ...], Any] = {
     (): _Plain,
     ("edge_weight",): _Weighted,
@@ -172,5 +183,6 @@ RELATED: dict[tuple[str, ...], Any] = {
     (): Related,
     ("edge_weight",): _RelatedWeighted,
     ("edge_attr",): RelatedAttributed,
+    ("edge_type",): _RelatedTyped,
     ("pos",): _RelatedWithPositions,
 }

@@ -187,8 +187,9 @@ def _refused(call: dict[str, Any]) -> str:
         if any(one is None for one in rows):
             return "it is called without rows of targets"
         module = RELATED[edges](conv)
+        types = range(conv.num_relations if "edge_type" in edges else 0)
         options = {
-            "metadata": (["a", "b"], [BETWEEN]),
+            "metadata": (["a", "b"], [("a", str(j), "b") for j in types] or [BETWEEN]),
             "features": {k: one.shape[-1] + 3 * ("pos" in given) for k, one in zip("ab", rows, strict=True)},
         }
     elif set(given) == {"x", "hyperedge_index"} and isinstance(rows, torch.Tensor):

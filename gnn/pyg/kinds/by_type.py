@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,9 +32,9 @@ class TypedSamples(Samples):
     relation where they are all those of one type.
     """
 
-    def __init__(self, given: ModuleInputs, relations: int) -> None:
-        """Take the nodes of the inputs, and the number of types."""
-        super().__init__(given)
+    def __init__(self, given: ModuleInputs, relations: int, kind_of: Callable[[str], int] | None = None) -> None:
+        """Take the nodes of the inputs, the number of types, and `kind_of` as Samples has it."""
+        super().__init__(given, kind_of=kind_of)
         self._whole = {what: self._every[what][0] for what in ("edges", "weights", "attributes")}
         self._of_types = {given.types}
         self._every |= {what: [] for what in self._whole}

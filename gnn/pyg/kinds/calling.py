@@ -84,7 +84,8 @@ class ModuleCall(NamedTuple):
             every = ((self.weights, given.weights), (self.attributes, given.attributes), (self.ids, given.ids))
             options = {name: values[0] for name, values in every if name is not None}
         elif self.types is not None:
-            x, edges, options = given.rows[0], given.edges[0], {self.types: given.types}
+            x = given.rows[0] if len(kinds.names) == 1 else dict(zip(kinds.names, given.rows, strict=True))
+            edges, options = given.edges[0], {self.types: given.types}
             every = ((self.weights, given.weights), (self.attributes, given.attributes), (self.ids, given.ids))
             options |= {name: values[0] for name, values in every if name is not None}
         else:

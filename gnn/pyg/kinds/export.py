@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -203,8 +204,23 @@ def _kinds(module: Module, call: ModuleCall, more: KindsAsked, *, both_ways: boo
         metadata = (["vertex"], [("vertex", name, "vertex") for name in names])
     kinds = kinds_of(module, metadata, more.mirrors)
     if len(kinds.names) > 1:
-        refuse(f"metadata names {len(kinds.names)} kinds, but {call.types} is of edges between vertices of one")
+        _check_two_kinds(module, call, kinds, more)
     return kinds
+
+
+def _check_two_kinds(module: Module, call: ModuleCall, kinds: Metadata, more: KindsAsked) -> None:
+    """Refuse types of edges that lead between other kinds than two, all the same way, or beside what is of one kind.
+
+    Raises: ExportError
+    """
+    name = f"metadata names {len(kinds.names)} kinds, and {call.types} is of the edges of all relations: "
+    first = next(iter(inspect.signature(getattr(module, call.method)).parameters), "")
+    if len({kinds.ends(j) for j in range(len(kinds.relations))}) > 1 or len(kinds.names) > 2:
+        refuse(f"{name}expected relations that all lead from one kind to another, the same ones")
+    if not first.endswith("_dict"):
+        refuse(f"{name}expected forward(x_dict, edge_index, {call.types}), with the rows of both kinds")
+    if call.of_sample or more.stats_from is not None:
+        refuse(f"{name}{'stats_from' if more.stats_from is not None else call.of_sample[0]} is not supported there")
 
 
 def _features(kinds: Metadata, given: Mapping[str, int] | int | None) -> dict[str, int]:

@@ -24,6 +24,7 @@ from freshet.gnn.pyg.kinds.convs.paired import paired
 from freshet.gnn.pyg.kinds.convs.signed import is_signed, signed_conv
 from freshet.gnn.pyg.kinds.convs.typed import (
     is_typed,
+    may_be_between_kinds,
     may_read_numbers,
     reads_attributes_of_types,
     refuse_types,
@@ -167,7 +168,7 @@ class KindsReader(EdgesReader):
         x = next(iter(arguments.values()))
         others = {name: value for name, value in list(arguments.items())[1:] if list(nodes_in(value))}
         if may_read_numbers(op) and self._are_numbers(x, op):
-            return self._typed_conv(node, op, None, others)
+            return self._typed_conv(node, op, [None, None], others)
         source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
         if source is None and target is not None:
             msg = f"{self._place(node)} has no rows of its sources: no relation of the layer before reaches them. "
@@ -183,9 +184,9 @@ class KindsReader(EdgesReader):
         if is_hypergraph(op):
             return self._hypergraph_conv(node, op, ends[0], others)
         if is_typed(op):
-            if ends[0] != ends[1]:
+            if ends[0] != ends[1] and not (may_be_between_kinds(op) and self._are_ends(ends)):
                 refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
-            return self._typed_conv(node, op, ends[0], others)
+            return self._typed_conv(node, op, ends, others)
         return self._conv(node, op, ends, others, one=not isinstance(x, tuple | list))
 
     def _module_of_convs(self, node: Any, op: Any) -> str:
@@ -309,10 +310,14 @@ class KindsReader(EdgesReader):
             msg = f"{self._place(node)} gets edges of {named} at once, and what these have: expected one relation"
             raise ExportError(msg).of(RECORDED)
 
-    def _typed_conv(self, node: Any, op: Any, rows: str | None, others: dict[str, Any]) -> str:
+    def _are_ends(self, rows: list[str | None]) -> bool:
+        """Return whether these are rows of the sources and of the targets of all edges, which are of two kinds."""
+        return None not in rows and tuple(self._ops.kind[one] for one in rows) == self._kinds.ends(0)  # type: ignore[index]
+
+    def _typed_conv(self, node: Any, op: Any, ends: list[str | None], others: dict[str, Any]) -> str:
         """Note a conv that reads the type of each edge as convs of relations, and their sum.
 
-        rows: None where it reads numbers of vertices, and has weights for each.
+        ends: the rows of sources and targets; None where it reads numbers of vertices, and has weights for each.
         """
         values = list(others.values())
         place = self._place(node)
@@ -330,4 +335,4 @@ class KindsReader(EdgesReader):
         known = len(values) == 2 + attributed and self._samples.is_types(values[1])
         if not known or not self._samples.is_edges(values[0]):
             refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
-        return typed_conv(self._ops, place, Step(self._name(node), op, attributes=attributed), rows, self._kinds)
+        return typed_conv(self._ops, place, Step(self._name(node), op, attributes=attributed), *ends, self._kinds)

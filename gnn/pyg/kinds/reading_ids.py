@@ -47,7 +47,7 @@ class LookingReader(EncodingReader):
         mirrors = kinds.mirrors if asked.both_ways else ()
         kind_of = ops.kind.__getitem__ if len(kinds.names) > 1 else None
         samples = (
-            TypedSamples(given, len(kinds.relations))
+            TypedSamples(given, len(kinds.relations), kind_of)
             if self._typed
             else Samples(given, mirrors=mirrors, kind_of=kind_of)
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import FiLMConv, MessagePassing
 
-from freshet.gnn.pyg.steps import Step
+from freshet.gnn.pyg.steps import ConvCall, Step
 
 
 def is_film_of_types(module: Any) -> bool:
@@ -25,10 +26,15 @@ class FilmOfType(MessagePassing):
         self.lin, self.film, self.act = conv.lins[number], conv.films[number], conv.act
 
     def forward(self, x: Any, edge_index: Any) -> Any:
-        """Return the aggregates. Shapes: x (vertices, in), edge_index (2, edges) of the type."""
-        rows = self.lin(x)
-        beta, gamma = self.film(x).split(rows.size(1), dim=-1)
-        return self.propagate(edge_index, x=rows, beta=beta, gamma=gamma)
+        """Return the aggregates.
+
+        Shapes: x (vertices, in), or a pair of those of sources and targets; edge_index (2, edges) of the type.
+        """
+        sources, targets = (x, x) if isinstance(x, Tensor) else x
+        rows = self.lin(sources)
+        beta, gamma = self.film(targets).split(rows.size(1), dim=-1)
+        sizes = sources.size(0), targets.size(0)
+        return self.propagate(edge_index, x=(rows, None), beta=(None, beta), gamma=(None, gamma), size=sizes)
 
     def message(self, x_j: Any, beta_i: Any, gamma_i: Any) -> Any:
         """Return the rows of sources, scaled and shifted by their targets."""
@@ -52,7 +58,8 @@ class FilmSkip(Module):
         return out if self.act is None else self.act(out)
 
 
-def films_of_types(step: Step) -> list[Step]:
-    """Return a conv for each type, whose results and `FilmSkip` are added up."""
+def films_of_types(step: Step, *, pair: bool) -> list[Step]:
+    """Return a conv for each type, whose results and `FilmSkip` are added up; `pair`: between two kinds."""
     conv: Any = step.op
-    return [Step(f"{step.name}.{j}", FilmOfType(conv, j)) for j in range(conv.num_relations)]
+    given = ConvCall("x", "edge_index", pair=True, two_kinds=True) if pair else None
+    return [Step(f"{step.name}.{j}", FilmOfType(conv, j), given=given) for j in range(conv.num_relations)]

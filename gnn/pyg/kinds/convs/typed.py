@@ -36,6 +36,11 @@ def reads_attributes_of_types(module: Any) -> bool:
     return is_typed(module) and getattr(module, "edge_dim", None) is not None
 
 
+def may_be_between_kinds(module: Any) -> bool:
+    """Return whether a conv that reads the type of each edge may be called with a pair of rows."""
+    return class_name(module) in _TYPED[:2] or is_film_of_types(module)
+
+
 def may_read_numbers(module: Any) -> bool:
     """Return whether a conv may be called with numbers of vertices, of which its weights then have a row for each."""
     return class_name(module) in _TYPED[:2]
@@ -65,20 +70,23 @@ def refuse_types(place: str, op: Any, *, reads: bool, beside: bool) -> None:
         raise ExportError(msg + "Nearest: a conv for each type, on edge_index[:, edge_type == 0], and their sum")
 
 
-def typed_conv(ops: KindsOperations, place: str, step: Step, rows: str | None, kinds: Metadata) -> str:
+def typed_conv(
+    ops: KindsOperations, place: str, step: Step, rows: str | None, target: str | None, kinds: Metadata
+) -> str:
     """Note a conv that reads the type of each edge as convs of relations, and their sum; returns its rows' name.
 
-    rows: None where it reads numbers of vertices, and has weights for each.
+    rows: those of sources, None where it reads numbers of vertices, and has weights for each; target: of targets.
 
     Raises: ExportError for an option that cannot be taken over, and for another number of types.
     """
-    target, added, many = rows, list[str](), len(kinds.relations)
+    added, many = list[str](), len(kinds.relations)
     if rows is not None and is_film_of_types(step.op):
         _check(step, many)
-        films = [ops.conv(place, OnRelation(j, rows, rows, one)) for j, one in enumerate(films_of_types(step))]
-        return ops.join(
-            f"{step.name}.sum", "sum", [*films, ops.function(f"{step.name}.skip", FilmSkip(step.op), [rows])]
-        )
+        assert target is not None  # where it reads rows
+        of_types = films_of_types(step, pair=rows != target)
+        films = [ops.conv(place, OnRelation(j, rows, target, one)) for j, one in enumerate(of_types)]
+        skip = ops.function(f"{step.name}.skip", FilmSkip(step.op), [target])
+        return ops.join(f"{step.name}.sum", "sum", [*films, skip])
     if rows is None:
         convs, table, root = learned_convs(step, many)
         rows = ops.learned(f"{step.name}.weight", 0, table)
@@ -184,6 +192,7 @@ def _sums(step: Step, matrices: list[np.ndarray], root: np.ndarray | None) -> li
             out_channels=matrix.shape[0],
             aggr=aggr,
             root_weight="lin_r.weight" in weights,
+            target_channels=None if root is None or root.shape[1] == matrix.shape[1] else root.shape[1],
             bias="lin_l.bias" in weights,
         )
         made.append(Step(f"{step.name}.{number}", layer, weights=weights))
