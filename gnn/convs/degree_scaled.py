@@ -30,13 +30,13 @@ class DegreeScaledConv(AggregatingConv):
     type: str
     add_self_loops: bool = True
     normalize: bool = True
-    degrees: Literal["in", "both"] = "in"
+    degrees: Literal["in", "out", "both"] = "in"
     edge_weights: bool = Field(True, description="false where the module does not hand edge weights to the layer")
 
     @model_validator(mode="after")
     def _degrees_of_edges(self) -> DegreeScaledConv:
-        if self.degrees == "both" and (self.add_self_loops or not self.normalize):
-            msg = f"{self.type}: degrees of both ways need normalize, and add_self_loops false: they count edges"
+        if self.degrees != "in" and not self.normalize:
+            msg = f"{self.type}: degrees {self.degrees} need normalize, which scales by them"
             raise ValueError(msg)
         return self
 
@@ -58,8 +58,9 @@ class GCNConv(DegreeScaledConv):
         aggr: Aggregate of the messages: sum, mean, max, min, std or var.
         add_self_loops: Whether vertices without a self-loop get one; needs `normalize`.
         normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv W x_u) + b.
-        degrees: "in", or "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of
-            a destination, each at least 1, whatever they weigh.
+        degrees: "in"; or "out", for d_u and d_v that count the out-edges of source and destination, 0 scaling by 0; or
+            "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of a destination,
+            each at least 1. Both count edges whatever they weigh, with the self-loops that there are then.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1.
         improved: Whether added self-loops have the weight 2, else 1. Without edge weights they have 1, as in PyG.
         bias: Whether b is added.
@@ -106,8 +107,9 @@ class Propagation(DegreeScaledConv):
             the weights (0 where that is 0).
         add_self_loops: Whether vertices without a self-loop get one, of weight `self_weight`.
         normalize: Whether messages are scaled by degrees; without, x_v' = aggr_u(w_uv x_u).
-        degrees: "in", or "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of
-            a destination, each at least 1, whatever they weigh.
+        degrees: "in"; or "out", for d_u and d_v that count the out-edges of source and destination, 0 scaling by 0; or
+            "both" for DGL's norm of that name: d_u counts the out-edges of a source, d_v the in-edges of a destination,
+            each at least 1. Both count edges whatever they weigh, with the self-loops that there are then.
         edge_weights: Whether messages are multiplied by w_uv; without, w_uv is 1, and self_weight in every self-loop
             if they are added.
         self_weight: Weight of added self-loops.
@@ -118,7 +120,7 @@ class Propagation(DegreeScaledConv):
 
     Shapes: x (n, in_channels) float32, result (n, out_channels) float32.
     Raises: ValueError for two different widths, weighted_mean with `normalize`, `existing_loops` beside where none are
-        added, or with degrees of both ways, or an unknown option or value.
+        added, or an unknown option or value.
     Source: Wu et al., Simplifying graph convolutional networks (2019).
     """
 
@@ -134,9 +136,6 @@ class Propagation(DegreeScaledConv):
         check_same_width(self)
         if self.aggr == "weighted_mean" and self.normalize:
             msg = "propagation: aggr weighted_mean needs normalize false, since it divides by the weights itself"
-            raise ValueError(msg)
-        if self.degrees == "both" and self.existing_loops != "keep":
-            msg = f"propagation: existing_loops {self.existing_loops} needs degrees in"
             raise ValueError(msg)
         check_existing_loops(self.type, self.existing_loops, self.add_self_loops)
         return self

@@ -92,7 +92,7 @@ def _check_conv(widths: Mapping[str, int], one: RelationConv, relation: Declared
             f"{where} may stand in a relation within one kind alone; {relation} leads from one kind to another. Those "
         )
         raise ValueError(msg + f"that may are {', '.join(BETWEEN_KINDS)}")
-    if isinstance(conv, Laplacian) or getattr(conv, "degrees", "in") == "both":
+    if isinstance(conv, Laplacian) or getattr(conv, "degrees", "in") != "in":
         msg = f"{where} reads out-edges, whose degrees {relation} does not have in models with kinds"
         raise ValueError(msg)
     ends = [("source", relation.source, conv.in_channels)]

@@ -24,7 +24,7 @@ class GCNConvPlan(LayerPlan):
     A source sends d_u^-1/2 x_u (times W where that does not widen, or the aggregate is not linear), so that a changed
     degree re-sends the source and not its edges. Where the layer adds self-loops, an existing one keeps its weight, as
     in PyG's gcn_norm, or is an edge beside that which is added (`existing_loops`); where it adds none, self-loops are
-    edges like any other, or left out.
+    edges like any other, or left out. Degrees of out-edges count edges, whatever they weigh.
     """
 
     def __init__(self, spec: DegreeScaledConv, model: WeightedModel, prefix: str, before: Chain, after: Chain) -> None:
@@ -36,11 +36,12 @@ class GCNConvPlan(LayerPlan):
         self._normalize = spec.normalize
         self._fill = spec.loop_weight
         self.source_scaled = spec.normalize
-        self._by_out_edges = self.reads_out_degrees = spec.degrees == "both"
+        self._degrees = spec.degrees
+        self.reads_out_degrees = spec.degrees != "in"
         self.reads_context = spec.normalize or spec.add_self_loops or "mean" in spec.aggr
         self.reads_self = self.self_is_message = spec.add_self_loops
         self._keeps = spec.loops_there == "keep"
-        self.one_loop = self.edge.skip_loops or self._by_out_edges  # the context does not count those of all types
+        self.one_loop = self.edge.skip_loops or self.reads_out_degrees  # the context does not count those of all types
         self._weight = transposed(weights["lin.weight"]) if "lin.weight" in weights else None
         self._bias = weights.get("bias")
         narrows = spec.out_channels <= spec.in_channels or not self.synopsis.is_linear
@@ -53,10 +54,8 @@ class GCNConvPlan(LayerPlan):
             x = matmul(x, self._weight)
         if not self._normalize:
             return x
-        if self._by_out_edges:
-            count = ctx.out_count + ~np.isnan(ctx.loop)
-            return x * (1 / np.sqrt(np.maximum(count, 1))).astype(np.float32)[:, None]
-        scale = self._scale(ctx, self._loops(ctx))
+        scale = self._scale_of_counts(self._out_count(ctx)) if self.reads_out_degrees else None
+        scale = self._scale(ctx, self._loops(ctx)) if scale is None else scale
         return x * scale[:, None]
 
     def _update(self, agg: Rows, own: Rows, ctx: Context) -> Rows:
@@ -119,14 +118,28 @@ class GCNConvPlan(LayerPlan):
 
     def _scale(self, ctx: Context, loops: Rows | None) -> Rows:
         """Return degree^-1/2 (0 for degree 0, NaN for negative ones, as torch)."""
-        if self._by_out_edges:
-            degree = np.maximum(ctx.count, 1).astype(np.float64)
-        else:
-            count = ctx.in_edges(loops=not self.edge.skip_loops)
-            degree = self._in_weight(ctx) if self.edge.weighted else count.astype(np.float64)
-            degree = degree if loops is None else degree + loops
+        if self._degrees == "out":
+            return self._scale_of_counts(self._out_count(ctx))
+        count = ctx.in_edges(loops=not self.edge.skip_loops)
+        if self._degrees == "both":
+            return self._scale_of_counts(count + (self._fill is not None))
+        degree = self._in_weight(ctx) if self.edge.weighted else count.astype(np.float64)
+        degree = degree if loops is None else degree + loops
         scale = 1.0 / np.sqrt(degree)
         scale[np.isinf(scale)] = 0.0
+        return scale.astype(np.float32)
+
+    def _out_count(self, ctx: Context) -> np.ndarray:
+        """Return the numbers of out-edges, with the self-loops that are messages and those that are added."""
+        loops = 0 if self.edge.skip_loops else ~np.isnan(ctx.loop)
+        count: np.ndarray = ctx.out_count + loops + (self._fill is not None)
+        return count
+
+    def _scale_of_counts(self, count: np.ndarray) -> Rows:
+        """Return count^-1/2: 0 for 0 where degrees are those of out-edges, 1 where they are of both ways."""
+        least = 1 if self._degrees == "both" else 0
+        scale = 1 / np.sqrt(np.maximum(count, 1))
+        scale[count < 1] = least
         return scale.astype(np.float32)
 
 

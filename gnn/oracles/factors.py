@@ -92,6 +92,10 @@ def gcn_factors(layer: DegreeScaledConv, edges: SortedEdges) -> tuple[SortedEdge
     if layer.degrees == "both":
         into, out = (np.maximum(np.bincount(ends, minlength=edges.vertices), 1) for ends in (edges.dst, edges.src))
         weight = weight / np.sqrt(out[edges.src] * into[edges.dst])
+    elif layer.degrees == "out":
+        scale = np.bincount(edges.src, minlength=edges.vertices).astype(np.float64)
+        scale[scale > 0] **= -0.5
+        weight = scale[edges.src] * weight * scale[edges.dst]
     elif layer.normalize:
         degree = np.bincount(edges.dst, weight, minlength=edges.vertices).astype(weight.dtype)
         scale = degree**-0.5

@@ -128,8 +128,8 @@ def conv(layer: Conv, weights: dict[str, Tensor], x: Any, edges: TorchEdges) -> 
         return apart(layer, weights, x, edges)
     if layer.edge.attributes or isinstance(layer, CGConv | GENConv):
         return _attributed_conv(layer, weights, x, edges)
-    if isinstance(layer, DegreeScaledConv) and layer.degrees == "both":
-        return _by_both_degrees(layer, weights, x, edges)
+    if isinstance(layer, DegreeScaledConv) and layer.degrees != "in":
+        return _by_out_degrees(layer, weights, x, edges)
     if isinstance(layer, RootedConv):
         module = pyg.GraphConv(*sizes, aggr=layer.aggr, bias=layer.bias)
         weighted = layer.edge_weights
@@ -191,26 +191,16 @@ def _pin_sage_conv(layer: PinSAGEConv, weights: dict[str, Tensor], x: Tensor, ed
 
 def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
     """Return its rows by the one of PyG's layers that is this hop."""
-    if layer.degrees == "both":
-        return _by_both_degrees(layer, weights, x, edges)
-    import torch
+    if layer.degrees != "in":
+        return _by_out_degrees(layer, weights, x, edges)
     from torch_geometric import nn as pyg
-    from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
-    index, weight = edges.index, edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
     rows: Tensor
-    if layer.existing_loops == "drop":
-        index, weight = remove_self_loops(index, weight)
-    if layer.existing_loops == "beside":
-        index, weight = add_self_loops(index, weight, layer.self_weight, len(x))
-    elif layer.normalize and layer.aggr == "sum" and layer.add_self_loops and layer.self_weight == 1:
-        rows = pyg.APPNP(K=1, alpha=0.0)(x, index, weight)
+    keeps = layer.existing_loops == "keep"
+    if keeps and layer.normalize and layer.aggr == "sum" and layer.add_self_loops and layer.self_weight == 1:
+        rows = pyg.APPNP(K=1, alpha=0.0)(x, edges.index, _weights(layer, edges))
         return rows
-    elif layer.add_self_loops and not layer.edge_weights:
-        index, weight = remove_self_loops(index, weight)
-        index, weight = add_self_loops(index, weight, layer.self_weight, len(x))
-    elif layer.add_self_loops:
-        index, weight = add_remaining_self_loops(index, weight, layer.self_weight, len(x))
+    index, weight = _with_loops(layer, len(x), edges)
     if layer.aggr == "weighted_mean":
         rows = pyg.WLConvContinuous()((x, None), index, weight)
     elif layer.normalize:
@@ -220,18 +210,41 @@ def _propagation(layer: Propagation, weights: dict[str, Tensor], x: Tensor, edge
     return rows
 
 
-def _by_both_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
-    """Return its rows by PyG's sum of neighbours, since PyG scales by in-degrees alone."""
+def _weights(layer: DegreeScaledConv, edges: TorchEdges) -> Tensor:
     import torch
+
+    return edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
+
+
+def _with_loops(layer: DegreeScaledConv, vertices: int, edges: TorchEdges) -> tuple[Tensor, Tensor]:
+    """Return the edges and their weights, with the self-loops that a layer adds or without those that it drops."""
+    from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
+
+    index, weight, fill = edges.index, _weights(layer, edges), layer.loop_weight
+    if layer.loops_there == "drop" or (fill is not None and layer.loops_there == "keep" and not layer.edge_weights):
+        index, weight = remove_self_loops(index, weight)
+    if fill is None:
+        return index, weight
+    if layer.loops_there == "keep":
+        found: tuple[Tensor, Tensor] = add_remaining_self_loops(index, weight, fill, vertices)
+        return found
+    found = add_self_loops(index, weight, fill, vertices)
+    return found
+
+
+def _by_out_degrees(layer: DegreeScaledConv, weights: dict[str, Tensor], x: Tensor, edges: TorchEdges) -> Tensor:
+    """Return its rows by PyG's sum of neighbours, since PyG scales by in-degrees alone."""
     from torch_geometric.nn import SimpleConv
     from torch_geometric.utils import degree
 
-    out, into = (degree(ends, len(x), x.dtype).clamp(min=1) ** -0.5 for ends in edges.index)
-    edge_weight = edges.weight if layer.edge_weights else torch.ones_like(edges.weight)
+    index, weight = _with_loops(layer, len(x), edges)
+    out, into = (degree(ends, len(x), x.dtype) for ends in index)
+    if layer.degrees == "out":
+        at_ends = [out.pow(-0.5).masked_fill(out == 0, 0)] * 2
+    else:
+        at_ends = [one.clamp(min=1) ** -0.5 for one in (out, into)]
     source = x @ weights["lin.weight"].t() if "lin.weight" in weights else x
-    rows: Tensor = SimpleConv(aggr=layer.aggr)(
-        source, edges.index, edge_weight * out[edges.index[0]] * into[edges.index[1]]
-    )
+    rows: Tensor = SimpleConv(aggr=layer.aggr)(source, index, at_ends[0][index[0]] * weight * at_ends[1][index[1]])
     return rows + weights["bias"] if "bias" in weights else rows
 
 

@@ -31,7 +31,7 @@ class Hop(NamedTuple):
     """One hop of a conv: an aggregate of the in-edges, scaled by the degrees at both ends if `normalize`.
 
     channels: the width of its rows, where the conv knows it. self_weight: of self-loops that it adds;
-    existing_loops: what becomes of those that are there. degrees: in, or both for out-degrees of sources.
+    existing_loops: what becomes of those that are there. degrees: in; out, or both for those of sources alone.
     """
 
     normalize: bool
@@ -40,7 +40,7 @@ class Hop(NamedTuple):
     aggr: str = "sum"
     self_weight: float = 1.0
     existing_loops: ExistingLoops = "keep"
-    degrees: Literal["in", "both"] = "in"
+    degrees: Literal["in", "out", "both"] = "in"
 
 
 class ConvCall(NamedTuple):

@@ -86,7 +86,9 @@ def scaled(layer: DegreeScaledConv, edges: MessageEdges) -> tuple[MessageEdges, 
         into, out = edges.totals(ones).clamp(min=1), edges.totals_of_sources(ones).clamp(min=1)
         return edges, factor / (edges.of_sources(edges.at_sources(out)) * edges.of_targets(into)).sqrt()
     if layer.normalize:
-        scale = _finite(edges.totals(factor) ** -0.5)
+        by_out = layer.degrees == "out"
+        degree = edges.totals_of_sources(torch.ones_like(factor)) if by_out else edges.totals(factor)
+        scale = _finite(degree**-0.5)
         factor = edges.of_sources(edges.at_sources(scale)) * factor * edges.of_targets(scale)
     return edges, factor
 

@@ -33,7 +33,7 @@ class TypedSamples(Samples):
     """
 
     def __init__(self, given: ModuleInputs, relations: int, kind_of: Callable[[str], int] | None = None) -> None:
-        """Take the nodes of the inputs, the number of types, and `kind_of` as Samples has it."""
+        """Take the nodes of the inputs, and the number of types; `kind_of`: see Samples."""
         super().__init__(given, kind_of=kind_of)
         self._whole = {what: self._every[what][0] for what in ("edges", "weights", "attributes")}
         self._of_types = {given.types}

@@ -74,13 +74,14 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
 
 
 def _out_degree(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int) -> NotedValue | None:
-    """Note the number of out-edges of each vertex, where ones are summed by the sources of edges as they came."""
+    """Note the number of out-edges of each vertex, where ones are summed by the sources of edges."""
     noted, axis = rec.find(rows), dim % rows.dim()
     ones = _shared(rec, call, rows, index, axis) if noted is None else noted
     counts = ones.value.op == "constant" and ones.value.arrays["value"].tolist() == [1.0]
-    if not counts or rec.find(index).value.over != "edges":  # type: ignore[union-attr]
+    over = rec.find(index).value.over  # type: ignore[union-attr]
+    if not counts or over not in LOOPS or ones.value.over not in (over, "every"):
         return None
-    return NotedValue(Value("out_degree", 1, "vertices", place=call.place), axis)
+    return NotedValue(Value("out_degree", 1, "vertices", place=call.place, name=over), axis)
 
 
 def _bincount(rec: Recorder, call: Operation) -> NotedValue:

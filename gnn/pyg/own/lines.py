@@ -119,7 +119,7 @@ class _Lines:
             return self._join(_JOINS[value.op], [self._rows(one) for one in value.of], value)
         what = {
             "constant": "a row that all vertices share",
-            "out_degree": "the number of out-edges by itself, not the root of it beside that of a target's in-degree,",
+            "out_degree": "the number of out-edges by itself, not the root of it beside that of a target's degree,",
         }.get(value.op, value.op)
         msg = f"{value.place or self._name}: {what} is no layer of rows that Freshet has; inside a message it is taken"
         raise ExportError(msg)

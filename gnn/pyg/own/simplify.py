@@ -225,7 +225,8 @@ def weighed(value: Value, message: Value) -> tuple[int, Value, Value]:
     return heads, scores, product
 
 
-_BOTH = {"source": "out", "target": "constant"}  # degrees of DGL's norm="both", by end
+_BY_OUT = {"both": {"source": "out", "target": "constant"}, "out": {"source": "out", "target": "out"}}
+"""What degrees of a hop count whose roots scale both ends."""
 
 
 def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
@@ -253,13 +254,13 @@ def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:
     elif roots:
         degrees = {one.name: _degree(one) for one in roots}
         alike = dict.fromkeys(("source", "target"), "weight" if weighted else "constant")
-        if len(roots) != 2 or degrees not in (alike, _BOTH) or len(weights) > 1:
+        if len(roots) != 2 or degrees not in (alike, *_BY_OUT.values()) or len(weights) > 1:
             return None
     elif len(weights) > 1:
         return None
     hop = Hop(bool(normalized or roots), loops, width, value.name, own, there)
-    if roots and degrees == _BOTH:
-        hop = hop._replace(degrees="both")
+    for name, of_ends in _BY_OUT.items() if roots else ():
+        hop = hop._replace(degrees=name) if degrees == of_ends else hop  # type: ignore[arg-type]
     return hop, rows[0].of[0], weighted
 
 
@@ -313,7 +314,9 @@ def _degree(value: Value) -> str:
     if bound not in (None, Clamp(low=1.0)):
         return ""
     if degree.op == "out_degree":
-        return "out" if value.name == "source" and not adds else ""
+        never_0 = value.name == "source" or adds
+        is_counted = degree.name == value.over and (never_0 or (root.op == "finite" and bound is None))
+        return "out" if is_counted else ""
     if degree.op != "aggregate" or degree.name != "sum" or degree.of[0].over not in (value.over, "every"):
         return ""
     counted, is_gcn = degree.of[0], root.op == "finite" and bound is None

@@ -35,10 +35,10 @@ class Value:
 
     op: rows, edges, weight, attr (inputs); constant; take (columns of others); linear; layer (of one row); a name of
     `BINARY`, of which greater and equal are 1 or 0; where; exp, log, sqrt, abs, power; gather (rows of the ends of
-    edges); aggregate; hop (a sum over neighbours that is a layer); out_degree; softmax (over the edges into a target);
-    infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's gcn_norm); laplacian (the weights
-    of PyG's get_laplacian); beside_loops (a function of what edges have, and the value of vertices that their added
-    self-loops have in its place).
+    edges); aggregate; hop (a sum over neighbours that is a layer); out_degree (its name says of which edges); softmax
+    (over the edges into a target); infinite and zero (masks), finite (0 in the place of infinity); normalized (PyG's
+    gcn_norm); laplacian (the weights of PyG's get_laplacian); beside_loops (a function of what edges have, and the
+    value of vertices that their added self-loops have in its place).
     A weight, an attribute or normalized may have the array `fill`, the one number of self-loops which were added; an
     attribute may be `of` the values of vertices that their added self-loops have. A laplacian has `edges`, what its
     weights of edges are multiplied by, and `loops`, the sum of those of a vertex's self-loops.

@@ -178,6 +178,7 @@ def modules(width: int, edge_width: int) -> dict[str, Callable[[], Any]]:
         "of rows": lambda: Forward(of_rows, conv=pyg.GraphConv(width, 3)),
         "of weighted rows": lambda: OfWeights(of_weighted_rows, conv=pyg.GraphConv(width, 3)),
         "both ways": lambda: Forward(both_ways, conv=sym(width, 3)),
+        "by sources": lambda: Forward(by_sources, conv=sym(width, 3)),
         "counted": lambda: Forward(counted, conv=Scaled(width, 3)),
         "scored": lambda: OfAttributes(scored, conv=pyg.GCNConv(width, 3), score=score()),
         "scored without loops": lambda: OfAttributes(

@@ -49,6 +49,16 @@ def _of_other_aggregators(width: int) -> dict[str, list[Spec]]:
         "gin_conv-max": [_gin(width, 4, aggr="max"), _RELU, _gin(4, 5, aggr="min", eps=0.5)],
         "gin_conv-mean": [_gin(width, 4, aggr="mean"), _RELU, _gin(4, 7, aggr="mean", eps=-0.25)],
         "gin_conv-std": [_gin(width, 9, aggr="std"), _RELU, _gin(9, 5, aggr="var")],
+        "gcn_conv-degrees-of-out-edges": [
+            gcn(width, 4, degrees="out"),
+            *(_RELU, hop(4, degrees="out", existing_loops="beside", self_weight=0.5)),
+            *(_RELU, gcn(4, 5, degrees="out", add_self_loops=False, aggr="max", edge_weights=False)),
+        ],
+        "propagation-both-degrees-of-loops": [
+            *(_sized("linear", width, 4), hop(4, degrees="both", existing_loops="beside")),
+            *(_RELU, hop(4, degrees="both", edge_weights=False), _RELU),
+            *(_sized("linear", 4, 3), hop(3, degrees="out", add_self_loops=False, existing_loops="drop")),
+        ],
         "propagation-weighted_mean": [
             *(hop(width, aggr="weighted_mean", normalize=False), _sized("linear", width, 4)),
             hop(4, aggr="weighted_mean", edge_weights=False, **_PLAIN),

@@ -32,7 +32,7 @@ from tests.support.stages.kind_cores import KindCores  # noqa: E402
 
 def is_taken(conv: Conv) -> bool:
     return (
-        type(conv).__name__ not in ("MessageConv", "OwnLayer", "Laplacian") and getattr(conv, "degrees", "") != "both"
+        type(conv).__name__ not in ("MessageConv", "OwnLayer", "Laplacian") and getattr(conv, "degrees", "in") == "in"
     )
 
 

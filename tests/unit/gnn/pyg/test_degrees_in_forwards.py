@@ -30,6 +30,7 @@ ONE: dict[str, tuple[list[str], dict[str, Any]]] = {  # its layers, and what the
         {"normalize": True, "add_self_loops": True, "existing_loops": "beside"},
     ),
     "both ways": (["linear", "propagation"], {"normalize": True, "degrees": "both"}),
+    "by sources": (["linear", "propagation"], {"normalize": True, "degrees": "out"}),
     "counted": (["linear", "propagation"], {"normalize": True}),
     "neighbours by hand": (["linear", "propagation", "relu"] * 2, {}),
 }
@@ -127,8 +128,10 @@ def viewed(s: Any, x: Any, e: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "degrees of sources at both ends": (
-        lambda: Forward(of.by_sources, conv=sym(4, 4)),
+    "degrees of sources at one end": (
+        lambda: Forward(
+            lambda s, x, e: s.conv(x, e, utils.degree(e[0], x.size(0)).clamp(min=1).pow(-1)[e[0]]), conv=sym(4, 4)
+        ),
         r"degrees_in_forwards.py:\d+: the number of out-edges by itself",
     ),
     "infinity that stays": (lambda: Forward(unmasked, conv=sym(4, 4)), "the module itself gives NaN or infinity"),
