@@ -83,10 +83,11 @@ class BesideStep(ProgramStep):
 class ArithmeticStep(ProgramStep):
     """A function of two rows, value by value; one of width 1 meets every column of the other.
 
-    greater and equal are 1 where the first value is greater than the second, or equal to it, else 0.
+    greater and equal are 1 where the first value is greater than the second, or equal to it, else 0. atan2 is the angle
+    of the point whose ordinate is the first value, and whose abscissa the second, 0 for the origin.
     """
 
-    op: Literal["add", "sub", "mul", "div", "max", "min", "greater", "equal"]
+    op: Literal["add", "sub", "mul", "div", "max", "min", "greater", "equal", "atan2"]
     of: tuple[Name, Name]
 
     def width_of(self, widths: Sequence[int]) -> int:

@@ -124,7 +124,7 @@ class _WithScales:
 
     def by_value(self, op: str, of: Sequence[Scaled]) -> Scaled:
         if op in FUNCTIONS:
-            return activated(of[0], FUNCTIONS[op], self._step)
+            return activated(of[0], FUNCTIONS[op], self._step, 0.0 if op == "sqrt" else -np.inf)
         if op == "where":
             return where(*of)
         return arithmetic(op, of[0], of[1], self._step)
@@ -147,6 +147,8 @@ def arithmetic(op: str, one: Scaled, other: Scaled, step: float) -> Scaled:
         rows = (np.greater if op == "greater" else np.equal)(one.rows, other.rows).astype(np.float64)
         near = np.abs(one.rows - other.rows) < step * (one.scale + other.scale)
         return Scaled(rows, np.where(near, np.inf, 0.0))
+    if op == "atan2":
+        return _angle(one, other, step)
     if op == "mul":
         rows = one.rows * other.rows
         off = np.abs(one.rows) * other.scale + np.abs(other.rows) * one.scale + step * one.scale * other.scale
@@ -155,6 +157,18 @@ def arithmetic(op: str, one: Scaled, other: Scaled, step: float) -> Scaled:
         least = np.maximum(np.abs(other.rows) - step * other.scale, 0)  # a divisor that may be 0 says nothing
         off = (one.scale + np.abs(rows) * other.scale) / least
     return Scaled(rows, known(past_range(np.abs(rows)) + off))
+
+
+def _angle(one: Scaled, other: Scaled, step: float) -> Scaled:
+    """Return the angles of points; one that may be the origin says nothing, unless it is where both rows are 0.
+
+    An angle of half a turn is as near to one of minus half a turn.
+    """
+    rows, length = np.arctan2(one.rows, other.rows), np.hypot(one.rows, other.rows)
+    least = np.maximum(length - step * np.hypot(one.scale, other.scale), 0)
+    off = (np.abs(one.rows) * other.scale + np.abs(other.rows) * one.scale) / (least * length)
+    turns = (other.rows < 0) & (np.abs(one.rows) <= step * one.scale) & (one.scale > 0)
+    return Scaled(rows, known(np.where(length == 0, 0.0, np.where(turns, np.inf, np.abs(rows) + off))))
 
 
 def where(mask: Scaled, one: Scaled, other: Scaled) -> Scaled:

@@ -161,10 +161,14 @@ def added(one: Scaled, other: Scaled) -> Scaled:
     return Scaled(both.rows, both.scale + np.abs(one.rows) + np.abs(other.rows))
 
 
-def activated(x: Scaled, function: Callable[[Array], Array], step: float) -> Scaled:
-    """A value by value function, whose kinks and flat ends the difference over a whole step sees."""
+def activated(x: Scaled, function: Callable[[Array], Array], step: float, least: float = -np.inf) -> Scaled:
+    """A value by value function, whose kinks and flat ends the difference over a whole step sees.
+
+    least: what rows from there on stay above, as sums of squares above 0.
+    """
     rows, off = function(x.rows), step * x.scale
-    change = np.maximum(np.abs(function(x.rows + off) - rows), np.abs(function(x.rows - off) - rows))
+    below = np.where(x.rows >= least, np.maximum(x.rows - off, least), x.rows - off)
+    change = np.maximum(np.abs(function(x.rows + off) - rows), np.abs(function(below) - rows))
     return Scaled(rows, np.where(np.isfinite(x.scale), known(past_range(np.abs(rows)) + change / step), np.inf))
 
 

@@ -61,7 +61,7 @@ _AGGREGATING = (
 _WITH_LOOPS = ("GATConv", "GATv2Conv")
 _WITHOUT_LAYER = (
     *("DNAConv", "FAConv", "FeaStConv", "GatedGraphConv", "GeneralConv", "LabelPropagation", "PDNConv"),
-    *("PointGNNConv", "PointNetConv", "PointTransformerConv"),
+    *("PPFConv", "PointGNNConv", "PointNetConv", "PointTransformerConv"),
 )
 
 

@@ -65,7 +65,6 @@ _HINTS: dict[str, str] = {
     "DirGNNConv": "is read in a forward(x, edge_index) that calls it: it is two convs, one of which reads out-edges",
     "SignedConv": "reads two sets of edges: call it from a forward(x, pos_edge_index, neg_edge_index)",
     "HypergraphConv": "is not supported without kinds: make hyperedges vertices of a kind of their own",
-    "PPFConv": _POSITIONS,
     "XConv": _POSITIONS,
     "GravNetConv": _POSITIONS,
     "DynamicEdgeConv": "is not supported: it makes its own edges, of nearest rows, and Freshet takes them from the "

@@ -59,6 +59,7 @@ _BY_VALUE: dict[str, Callable[..., Tensor]] = {
     "sub": torch.sub,
     "mul": torch.mul,
     "div": torch.div,
+    "atan2": torch.atan2,
     "greater": lambda one, other: torch.gt(one, other).to(one.dtype),
     "equal": lambda one, other: torch.eq(one, other).to(one.dtype),
     "where": lambda mask, one, other: torch.where(mask != 0, one, other),

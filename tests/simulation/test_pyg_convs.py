@@ -75,6 +75,10 @@ CONVS: dict[str, tuple[Callable[[], Any], str]] = {
     "products with self-loops": (lambda: pyg.SimpleConv("mul", combine_root="self_loop"), ""),
     "quantiles with self-loops": (
         lambda: pyg.GCNConv(IN, 3, aggr=pyg.aggr.QuantileAggregation(0.3, fill_value=2.0)), "weight"),
+    "angles of positions": (
+        lambda: Normals(pyg.PPFConv(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3))), ""),
+    "angles without self-loops": (lambda: Normals(pyg.PPFConv(add_self_loops=False, aggr="mean")), ""),
+    "angles of attributes": (lambda: BearingsConv(IN, 3), "attr"),
     "deviations": (lambda: pyg.EGConv(IN, 6, ["std", "symnorm"], num_heads=2), ""),
 }  # fmt: skip
 
@@ -113,6 +117,17 @@ class Positions(torch.nn.Module):
 
     def forward(self, x: Any, edge_index: Any) -> Any:
         return self.conv(self.lin(x[:, 2:]), x[:, :2], edge_index)
+
+
+class Normals(torch.nn.Module):
+    """A conv that reads positions and normals, the columns of the features."""
+
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.conv, self.lin = conv, torch.nn.Linear(IN, 3)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(self.lin(x), x[:, :3], x[:, 3:], edge_index)
 
 
 class Times(torch.nn.Module):
@@ -169,6 +184,20 @@ class LoopsConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
         return (x_j + self.of_edges(edge_attr)).tanh() - x_i
 
 
+class BearingsConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
+    """Messages weighed by the direction in which an edge leads."""
+
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__(aggr="sum")
+        self.lin = torch.nn.Linear(into, out)
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.propagate(edge_index, x=self.lin(x), edge_attr=edge_attr)
+
+    def message(self, x_j: Any, edge_attr: Any) -> Any:
+        return x_j * torch.atan2(edge_attr[:, :1], edge_attr[:, 1:2])
+
+
 class MasksConv(pyg.MessagePassing):  # type: ignore[misc,name-defined]
     """Messages that differ with what attributes are, of which one is not defined everywhere."""
 
@@ -202,7 +231,7 @@ def test_a_conv_with_other_options_is_what_pyg_computes_in_float64(name: str, tm
     make, reads = CONVS[name]
     module = make().eval()
     called = Attributed(module) if reads == "attr" else Weighted(module) if reads else Plain(module)
-    called = module if isinstance(module, Scored | First | Positions | Times | Earlier) else called
+    called = module if isinstance(module, Scored | First | Positions | Normals | Times | Earlier) else called
     model = export_model(called, tmp_path, features=IN, edge_features=EDGE_WIDTH if reads == "attr" else None)
     assert crashes_of(model, list(CONVS).index(name) % 4, pyg_pass(with_quantiles(called.double()), reads))
 

@@ -132,6 +132,7 @@ _BY_VALUE: dict[str, Callable[..., Rows]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
+    "atan2": np.arctan2,
     "greater": lambda one, other: np.greater(one, other).astype(np.float32),
     "equal": lambda one, other: np.equal(one, other).astype(np.float32),
     "where": lambda mask, one, other: np.where(mask != 0, one, other),

@@ -40,6 +40,9 @@ from freshet.gnn.pyg.refusals import CHANGES_EDGES
 from freshet.gnn.pyg.statistics import Statistics
 from freshet.gnn.pyg.steps import Step, class_name, takes_attributes, written_class
 
+Ends = tuple[str | None, str | None]
+"""The rows of the sources and targets of edges."""
+
 
 class Read(NamedTuple):
     """The operations of a forward, and the rows that it returns, by name, in its order.
@@ -168,7 +171,7 @@ class KindsReader(EdgesReader):
         x = next(iter(arguments.values()))
         others = {name: value for name, value in list(arguments.items())[1:] if list(nodes_in(value))}
         if may_read_numbers(op) and self._are_numbers(x, op):
-            return self._typed_conv(node, op, [None, None], others)
+            return self._typed_conv(node, op, (None, None), others)
         source, target = x if isinstance(x, tuple | list) and len(x) == 2 else (x, x)
         if source is None and target is not None:
             msg = f"{self._place(node)} has no rows of its sources: no relation of the layer before reaches them. "
@@ -186,7 +189,7 @@ class KindsReader(EdgesReader):
         if is_typed(op):
             if ends[0] != ends[1] and not (may_be_between_kinds(op) and self._are_ends(ends)):
                 refuse(f"{self._place(node)} is called with two kinds of rows: give it one, x")
-            return self._typed_conv(node, op, ends, others)
+            return self._typed_conv(node, op, (ends[0], ends[1]), others)
         return self._conv(node, op, ends, others, one=not isinstance(x, tuple | list))
 
     def _module_of_convs(self, node: Any, op: Any) -> str:
@@ -314,7 +317,7 @@ class KindsReader(EdgesReader):
         """Return whether these are rows of the sources and of the targets of all edges, which are of two kinds."""
         return None not in rows and tuple(self._ops.kind[one] for one in rows) == self._kinds.ends(0)  # type: ignore[index]
 
-    def _typed_conv(self, node: Any, op: Any, ends: list[str | None], others: dict[str, Any]) -> str:
+    def _typed_conv(self, node: Any, op: Any, ends: Ends, others: dict[str, Any]) -> str:
         """Note a conv that reads the type of each edge as convs of relations, and their sum.
 
         ends: the rows of sources and targets; None where it reads numbers of vertices, and has weights for each.

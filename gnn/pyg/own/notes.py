@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
+from freshet.gnn.pyg.own.angles import ANGLE_NOTES
 from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
 from freshet.gnn.pyg.own.loops import with_loops_by_hand
 from freshet.gnn.pyg.own.masks import MASK_NOTES, is_mask
@@ -360,7 +361,7 @@ _MOVES = (
 NOTES: dict[str, Note] = {
     **dict.fromkeys(_MOVES.split(), _moved),
     **{name: _binary(op) for name, op in (("add", "add"), ("sub", "sub"), ("rsub", "rsub"), ("mul", "mul"))},
-    **{name: _binary(op) for name, op in (("div", "div"), ("maximum", "max"), ("minimum", "min"))},
+    **{name: _binary(op) for name, op in (("div", "div"), ("maximum", "max"), ("minimum", "min"), ("atan2", "atan2"))},
     **dict.fromkeys("mm addmm bmm baddbmm sum mean native_batch_norm cumsum addmv mv".split(), _linear),
     **dict.fromkeys(
         ("new_zeros", "new_ones", "zeros_like", "ones_like", "full_like", "new_full", "empty_like"), _nothing
@@ -387,6 +388,7 @@ NOTES: dict[str, Note] = {
     **{name: _reduced(name.removeprefix("a")) for name in ("amax", "amin", "max", "min")},
     "_to_copy": _cast,
     "copy": _copied,
+    **ANGLE_NOTES,
     **EDGE_NOTES,
     **MASK_NOTES,
     **LAYER_NOTES,

@@ -26,7 +26,7 @@ LOOPS: dict[Over, tuple[bool, ExistingLoops]] = {
     "unlooped": (False, "drop"),
 }
 """Edges by whether each vertex gets a self-loop, and what becomes of those that are there."""
-BINARY = ("add", "sub", "mul", "div", "max", "min", "greater", "equal")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "greater", "equal", "atan2")
 
 
 @dataclass(frozen=True, eq=False)

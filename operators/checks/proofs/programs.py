@@ -25,7 +25,7 @@ _WIDEST = 48  # rows of which a solver answers in 10 s
 Array = np.ndarray
 _BY_VALUE: dict[str, Callable[..., Array]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply},
-    **{"div": np.divide, "max": np.maximum, "min": np.minimum},
+    **{"div": np.divide, "max": np.maximum, "min": np.minimum, "atan2": np.arctan2},
     "greater": lambda one, other: np.greater(one, other).astype(np.float64),
     "equal": lambda one, other: np.equal(one, other).astype(np.float64),
     "where": lambda mask, one, other: np.where(mask != 0, one, other),
