@@ -87,11 +87,13 @@ class Features:
 
     Between the Parser, which checks rows against it, and the model, which reads them, rows are only made and measured.
     `width` is that of the first kind, `edge_width` the largest of a relation; 0: the graph keeps no attr of edges.
+    `types`: how many of these are columns that readers of edges make of their types, in front of what is given.
     """
 
     width: int
     edge_width: int = 0
     kinds: Kinds | None = None  # None: vertices have no kinds, and edges no relations
+    types: int = 0
 
     @staticmethod
     def of_kinds(kinds: Kinds) -> Features:
@@ -102,6 +104,11 @@ class Features:
     def widths(self) -> tuple[int, ...]:
         """The width of each kind."""
         return (self.width,) if self.kinds is None else self.kinds.widths
+
+    @property
+    def given_edge_width(self) -> int:
+        """The width of the attributes that edges are given, without the columns of their types."""
+        return self.edge_width - self.types
 
     def zeros(self, vertices: int) -> np.ndarray:
         """Return the features of vertices of the first kind that have none, (vertices, width) float32."""

@@ -59,6 +59,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "logits": plan.head_width or None,
         "edge_types": plan.edge_types,
         **({"edge_features": plan.features.edge_width} if plan.features.edge_width else {}),
+        **({"type_columns": plan.features.types} if plan.features.types else {}),
         "approximate": model.is_approximate,
         "parameters": int(sum(weight.size for weight in model.weights.values())),
         "hops": len(layers),
@@ -114,6 +115,7 @@ def describe_text(folder: str | Path, *, width: int = 100) -> str:
 
 def _headline(data: dict[str, Any]) -> str:
     types = ", ".join(data["edge_types"]) or "none (a type is only part of an edge's identity)"
+    types += " (read as columns of attributes)" if data.get("type_columns") else ""
     logits = f" > {data['logits']} logits ({', '.join(data['head'])})" if data["logits"] else ""
     return (
         f"{data['model']}\n{data['features']} features > embedding of {data['embedding']}{logits}, "
@@ -128,7 +130,9 @@ def _attributes(data: dict[str, Any]) -> str:
         return ""
     layers = (layer for layer in data["layers"] if layer["edge_features"])
     kept = ", ".join(f"{layer['state_bytes_per_edge']} in layer {layer['layer']}" for layer in layers)
-    return f"edge attributes: {data['edge_features']} numbers; an edge with them takes {kept} (bytes)\n"
+    types = data.get("type_columns", 0)
+    given = f"{data['edge_features'] - types} numbers" + (f", and a column for each of {types} types" if types else "")
+    return f"edge attributes: {given}; an edge with them takes {kept} (bytes)\n"
 
 
 def _footer(data: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ WEIGHTS_FILE = "model.safetensors"
 ANSWERS_FILE = "module_answers.safetensors"  # gnn/module_answers.py
 
 
-_LATER = ("edge_features", "link_head")
+_LATER = ("edge_features", "link_head", "type_columns")
 
 Made = TypeVar("Made", bound="WeightedModel")
 
@@ -132,6 +132,8 @@ class Model(WeightedModel):
     edge_types: list[str] = []
     edge_features: Annotated[int, Field(ge=0)] = 0
     link_head: LinkHead | None = None
+    type_columns: bool = False
+    """Whether the first of an edge's `edge_features` are 1 for its type and 0 for each other one of `edge_types`."""
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -156,6 +158,9 @@ class Model(WeightedModel):
         chain_width(self.head, self.out_width, "head")
         _check_first_width(self.layers)
         _check_edge_widths(convs, self.edge_features)
+        if self.type_columns and not 0 < len(self.edge_types) <= self.edge_features:
+            msg = f"type_columns: got {len(self.edge_types)} edge_types for edge_features of {self.edge_features}"
+            raise ValueError(msg)
         _check_ends(self.layers)
         if self.link_head is not None:
             self.link_head.check(self.out_width, self.out_width, "link_head")
@@ -167,7 +172,8 @@ class Model(WeightedModel):
         """The raw features that it reads."""
         for layer in self.layers:
             if layer.in_width is not None:
-                return Features(layer.in_width, self.edge_features)
+                types = len(self.edge_types) if self.type_columns else 0
+                return Features(layer.in_width, self.edge_features, types=types)
         msg = "no layer has a width"
         raise ValueError(msg)
 

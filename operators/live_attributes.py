@@ -62,7 +62,7 @@ def unkept_attributes(graph: PlacedGraph, features: Features, keepers: Sequence[
 
     Shapes: (edges,) bool. Those of a relation without attributes have none.
     """
-    if not features.edge_width:
+    if not features.given_edge_width:
         return np.zeros(len(graph.src), bool)
     every, loops, kept = np.ones(len(graph.src), bool), graph.src == graph.dst, np.zeros(len(graph.src), bool)
     by_relation = {one.relation: one for one in keepers}

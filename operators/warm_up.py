@@ -91,7 +91,7 @@ def throwaway_events(settings: Settings, plan: AnyPlan) -> Events:
         ]
     else:
         name = (plan.edge_types or ("type",))[0]
-        records = _records(ids, np.ones(features.width, np.float32).tolist(), name, features.edge_width)
+        records = _records(ids, np.ones(features.width, np.float32).tolist(), name, features.given_edge_width)
     return events_of(records, plan.features, settings.id_kind, plan.edge_types or None)
 
 

@@ -22,6 +22,7 @@ from freshet.partitioner.events import (
 )
 from freshet.partitioner.ids import INT, NO_KEY, STRING, Ids
 from freshet.schema import PLAIN_EDGE, EdgeRow, EdgeValues, FeatureRow, FeatureRows, Features
+from freshet.type_columns import with_types
 
 Id = int | str
 
@@ -106,12 +107,13 @@ class EventBuilder:
         kind = self.id_kind or INT
         # vertex events have 0 in b whatever the kind
         b: list[Id] = [other or "" for other in self.b] if kind == STRING else self.b
+        op, etype = np.array(self.op, np.uint8), np.array(self.etype, np.int32)
         return Events(
-            op=np.array(self.op, np.uint8),
+            op=op,
             a=Ids.of(kind, self.a),  # type: ignore[arg-type]
             b=Ids.of(kind, b),  # type: ignore[arg-type]
-            values=EdgeValues.of_rows(self.values),
-            etype=np.array(self.etype, np.int32),
+            values=with_types(EdgeValues.of_rows(self.values), self.features, etype, op == OP_ADD_EDGE),
+            etype=etype,
             x_row=np.array(self.x_row, np.int32),
             x=FeatureRows.of(self.x, self.features),
             position=np.array(self.position, np.int64),

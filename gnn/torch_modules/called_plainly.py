@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from freshet.gnn.model import Model
-from freshet.gnn.torch_modules.inputs import edges_of, rows_of
+from freshet.gnn.torch_modules.errors import refuse_input
+from freshet.gnn.torch_modules.inputs import edges_of, of_type, rows_of
 from freshet.gnn.torch_modules.module import FreshetModule
 from freshet.gnn.torch_modules.passes import pass_over
 
@@ -15,16 +16,24 @@ from freshet.gnn.torch_modules.passes import pass_over
 class PlainModule(FreshetModule):
     """Module of a model without kinds of vertices."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Any = None, edge_attr: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Any = None, edge_attr: Any = None, edge_type: Any = None
+    ) -> Tensor:
         """Return the embeddings of all vertices.
 
         Shapes: x (n, features); edge_index (2, e) int64; edge_weight (e,), 1 by default; edge_attr (e, edge features),
-            0 by default; result (n, width)
+            0 by default; edge_type (e,) int64, numbers of the model's edge types, where it has columns for them; result
+            (n, width)
         Raises: ModuleInputError naming the argument that does not fit.
         """
         model = self._declared
         assert isinstance(model, Model)  # module_of chooses the class
         rows = rows_of(x, model.features.width, self._real(), "x")
-        ends, width = (len(rows), len(rows)), model.edge_features
+        ends, width = (len(rows), len(rows)), model.features.given_edge_width
         edges = edges_of(edge_index, edge_weight, edge_attr, ends=ends, width=width, real=rows.dtype)
+        if model.type_columns:
+            types = of_type(edge_type, len(edges.src), model.edge_types)
+            edges = edges.with_types(types, len(model.edge_types))
+        elif edge_type is not None:
+            refuse_input("edge_type: the model reads no types of edges; leave it out")
         return pass_over(model, self, rows, edges)

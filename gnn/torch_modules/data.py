@@ -25,7 +25,8 @@ def arguments_of(model: Model | KindsModel, data: Data | HeteroData) -> dict[str
         return _by_dicts(model, data)
     given = {name: data.get(name) for name in ("x", "edge_index", "edge_weight")}
     if isinstance(model, Model):
-        return given | ({"edge_attr": data.get("edge_attr")} if model.edge_features else {})
+        given |= {"edge_attr": data.get("edge_attr")} if model.features.given_edge_width else {}
+        return given | ({"edge_type": data.get("edge_type")} if model.type_columns else {})
     if any(relation.edge_features for relation in model.relations):
         given["edge_attr"] = data.get("edge_attr")
     given |= {"edge_type": data.get("edge_type")} if len(model.relations) > 1 else {}

@@ -16,6 +16,7 @@ from freshet.operators.live_graph import LiveState
 from freshet.partitioner.ids import INT, Ids
 from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import EdgeValues, FeatureRows
+from freshet.type_columns import without_types
 
 
 class OrderedGraph(NamedTuple):
@@ -54,8 +55,9 @@ def arrays_of(live: LiveState, plan: AnyPlan) -> OrderedGraph:
     kinds = plan.features.kinds
     keepers = attribute_keepers(plan)
     if kinds is None:
-        types = etype if plan.edge_types else None
-        return OrderedGraph(named, KindsGraph(x, [RelationEdges(src, dst, values)]), types, [bool(keepers)])
+        types, given = etype if plan.edge_types else None, without_types(values, plan.features)
+        attributed = bool(keepers) and plan.features.given_edge_width > 0
+        return OrderedGraph(named, KindsGraph(x, [RelationEdges(src, dst, given)]), types, [attributed])
     ends = np.searchsorted(etype, np.arange(len(kinds.relations) + 1))
     relations = []
     for number, one in enumerate(kinds.relations):

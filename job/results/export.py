@@ -28,6 +28,7 @@ from freshet.operators.snapshot.reader import EVENT_TS, KEY_SOURCES, dropped_col
 from freshet.operators.snapshot.writer import write_live_graph
 from freshet.partitioner.live_graph import PlacedGraph
 from freshet.schema import Features
+from freshet.type_columns import without_types
 
 WORK = ".export"  # below the folder of the snapshot, while it is made
 FILES = ("vertices.parquet", "edges.parquet", "snapshot.json")
@@ -89,12 +90,13 @@ def _write(graph_taken: TakenGraph, work: Path) -> dict[str, Any]:
     coverage.extend(live.positions)
     if more:
         say(f"{more:,} events more: the rest of the messages in which epoch {epoch:,} ends")
-    graph = live.graph()
+    graph, features = live.graph(), live.core.features
+    graph = replace(graph, values=without_types(graph.values, features))
     positions = [one.to_dict() for one in coverage.positions(is_last)]
     counts = {"vertices": len(graph.ids), "edges": len(graph.without_mirrors().src), "epoch": epoch}
     say(f"epoch {epoch:,}: writing {counts['vertices']:,} vertices and {counts['edges']:,} edges")
     if live.attrs is not None:
-        counts["attr_left_out"] = _tell_attr(stopped, live.core.features, *live.attrs)
+        counts["attr_left_out"] = _tell_attr(stopped, features, *live.attrs)
     counts |= _tell_zeros(written := graph.without_mirrors(), live.unkept_attributes(written))
     undirected = stopped.settings.partitioning.undirected
     (work / "snapshot").mkdir()

@@ -211,6 +211,7 @@ class PlainRules:
             return None
         carried: dict[str, float] = {}
         attr: list[float] | None = None
+        name = self.default_type if kind is None else kind
         if op == "add_edge":
             given, listed = record.get("weight"), record.get("attr")
             if given is not None:
@@ -222,13 +223,17 @@ class PlainRules:
                 numbers = float32s(listed)
                 if numbers is None:
                     return None
-                if not self.features.edge_width:
+                if not self.features.given_edge_width:
                     carried[ATTR] = len(numbers)
-                elif len(numbers) == self.features.edge_width:
+                elif len(numbers) == self.features.given_edge_width:
                     attr = numbers.tolist()
                 else:
                     return None
-        return Event(op, src, dst, values=edge_row(carried, attr), type=self.default_type if kind is None else kind)
+            if self.features.types:
+                attr = [float(one == name) for one in self.edge_types] + (
+                    attr or [0.0] * self.features.given_edge_width
+                )
+        return Event(op, src, dst, values=edge_row(carried, attr), type=name)
 
     def _is_key(self, value: Any, op: str) -> bool:
         if value == "*" or not self._edge_keys or self.by_offset:

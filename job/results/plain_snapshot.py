@@ -219,10 +219,12 @@ def _values(path: Path, types: _Types, rules: PlainRules) -> EdgeValues:
 
 def _attributes(path: Path, types: _Types, rules: PlainRules) -> np.ndarray | None:
     """The attributes of each edge that the graph keeps, zeros where it has none; None where the graph keeps none."""
-    kinds, width = rules.features.kinds, rules.features.edge_width
+    kinds, width, of_types = rules.features.kinds, rules.features.given_edge_width, rules.features.types
     if kinds is None and not width and _has(path, ATTR):  # the graph knows how wide the dropped ones are
         raise _Unusual
-    attr, first = np.zeros((len(types.number), width), np.float32), 0
+    attr, first = np.zeros((len(types.number), of_types + width), np.float32), 0
+    for number, name in enumerate(types.names) if of_types else ():
+        attr[types.number == number, rules.edge_types.index(name)] = 1
     widths = np.array([width]) if kinds is None else kinds.edge_widths
     for column in _pieces(path, ATTR) if _has(path, ATTR) else ():
         given = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
@@ -231,11 +233,11 @@ def _attributes(path: Path, types: _Types, rules: PlainRules) -> np.ndarray | No
             mine = np.flatnonzero(widths[of] == wide)
             some = column.take(pa.array(given[mine]))
             if wide:
-                attr[first + given[mine], :wide] = _rows_of(some, wide)
+                attr[first + given[mine], of_types : of_types + wide] = _rows_of(some, wide)
             else:
                 _numbers(some)
         first += len(column)
-    return attr if width else None
+    return attr if attr.shape[1] else None
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

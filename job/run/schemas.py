@@ -237,8 +237,8 @@ def _of_list(kind: pa.DataType, *_: object) -> str:
 
 
 def _of_attributes(kind: pa.DataType, features: Features, _: str | None) -> str:
-    widths = [features.edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
-    return _of_width(kind, [width for width in widths if width]) if features.edge_width else _of_list(kind)
+    widths = [features.given_edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
+    return _of_width(kind, [width for width in widths if width]) if features.given_edge_width else _of_list(kind)
 
 
 def _of_features(kind: pa.DataType, features: Features, _: str | None) -> str:

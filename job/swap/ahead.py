@@ -112,7 +112,7 @@ def _refuse_model(old: AnyPlan, new: AnyPlan, contract: Contract, model: Path) -
     if len(old.features.widths) == len(new.features.widths) == 1 and old.features.width != new.features.width:
         msg = f"--model {model}: it reads {new.features}, and vertices of the job that serves have {old.features.width}"
         raise UsageError(msg)
-    if new.features.edge_width and not old.features.edge_width:
+    if new.features.given_edge_width and not old.features.given_edge_width:
         msg = (
             f"--model {model}: it reads attributes of edges, and the job that serves keeps none, since its model reads "
             "none; begin a job from the original source, and `freshet promote` it"

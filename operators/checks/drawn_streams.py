@@ -63,7 +63,7 @@ class StreamForm:
     def of_one_kind(plan: Plan) -> StreamForm:
         """Return the form of streams for a model without kinds."""
         name = plan.edge_types[0] if plan.edge_types else None
-        relation = DrawnRelation(0, 0, name, plan.features.edge_width)
+        relation = DrawnRelation(0, 0, name, plan.features.given_edge_width)
         return StreamForm([None], [plan.features.width], [relation], lambda number, rng: [FollowedRelation(relation)])
 
     @staticmethod

@@ -17,6 +17,7 @@ from freshet.operators.parser.rules import Rules
 from freshet.partitioner.events import DEFAULT_TYPE, OP_ADD_EDGE, OP_ADD_VERTEX, OP_DEL_EDGES, OP_SET_FEATURES, Events
 from freshet.partitioner.ids import Ids
 from freshet.schema import ATTR, WEIGHT, EdgeValues, FeatureRows, Features
+from freshet.type_columns import with_types
 
 NO_OP = 255
 ABSENT, UNKNOWN = -1, -2
@@ -174,7 +175,7 @@ def take(fields: Fields, rules: Rules, place: TablePlace | LinePlace) -> Taken:
         op=op,
         a=fields.a,
         b=fields.b,
-        values=EdgeValues(n, values, attr),
+        values=with_types(EdgeValues(n, values, attr), rules.features, etype, adds & good),
         etype=etype.astype(np.int32),
         x_row=x_row,
         x=x,
@@ -243,7 +244,7 @@ def _attr_of(
     lists: ListColumn | None, adds: np.ndarray, relation: np.ndarray | None, features: Features
 ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
     """Attributes of added edges that the graph keeps, lengths of those that it does not, and where rows are good."""
-    kinds, width = features.kinds, features.edge_width
+    kinds, width = features.kinds, features.given_edge_width
     if not width:
         return None, *_sizes(lists, len(adds))
     if kinds is None or relation is None:

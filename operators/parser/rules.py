@@ -107,7 +107,7 @@ class Rules:
             msg = f"id kind: expected int, string or None, got {id_kind!r}"
             raise ValueError(msg)
         self.features, self.id_bytes_max, self.ts_unit = features, id_bytes_max, ts_unit
-        self._width, self._edge_width = features.width, features.edge_width  # read for each event
+        self._width, self._edge_width = features.width, features.given_edge_width  # read for each event
         self.kinds = features.kinds
         self._short = id_bytes_max // 4  # characters that fit, whatever they are
         self.edge_types = tuple(edge_types) if edge_types else None

@@ -258,15 +258,15 @@ def _refuse_widths(folder: Path, schemas: dict[str, pa.Schema], features: Featur
         raise SnapshotError(msg)
     names = schemas["edges"].names
     found = getattr(schemas["edges"].field(ATTR).type, "list_size", None) if ATTR in names else None
-    wanted = [features.edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
-    if features.edge_width and found is not None and found not in wanted:
-        msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.edge_width} numbers, got {found}"
+    wanted = [features.given_edge_width] if features.kinds is None else features.kinds.edge_widths.tolist()
+    if features.given_edge_width and found is not None and found not in wanted:
+        msg = f"{folder / 'edges.parquet'}: attr: expected the model's {features.given_edge_width} numbers, got {found}"
         raise SnapshotError(msg)
 
 
 def dropped_columns(folder: Path | None, features: Features) -> list[str]:
     """Return the columns of a snapshot's edges that the graph does not keep; none where it can't be read."""
-    if folder is None or features.edge_width:
+    if folder is None or features.given_edge_width:
         return []
     try:
         return dropped_among(pq.read_schema(folder / "edges.parquet").names)

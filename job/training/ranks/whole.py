@@ -43,7 +43,10 @@ def whole_graph(data: Data | HeteroData, model: Model | KindsModel, real: torch.
         if not isinstance(data, Data):
             msg = "data: the model has no kinds of vertices; expected Data, got HeteroData"
             raise InputError(msg)
-        edges = _edges(data, data, data, model.edge_features, real, "data")
+        edges = _edges(data, data, data, model.features.given_edge_width, real, "data")
+        if model.type_columns:
+            types = of_type(data.get("edge_type"), len(edges.src), model.edge_types)
+            edges = edges.with_types(types, len(model.edge_types))
         return WholeGraph((ONE_KIND,), [data], [_count(data)], [(0, 0)], [edges])
     kinds = tuple(model.kinds)
     if isinstance(data, Data):

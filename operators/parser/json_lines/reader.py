@@ -68,7 +68,7 @@ def shape_of(rules: Rules) -> Shape | None:
         else:
             constants[field] = scalar
     # lists of attributes that the graph does not keep are only counted
-    of_bits = (*_OF_BITS, FieldKind.NUMBERS) if rules.features.edge_width else _OF_BITS
+    of_bits = (*_OF_BITS, FieldKind.NUMBERS) if rules.features.given_edge_width else _OF_BITS
     floats = {name for field, name in names.items() if fields[field] in of_bits}
     return Shape(pa.schema(list(read.items())), names, constants, tuple(sorted(floats)))
 

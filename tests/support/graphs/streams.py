@@ -79,11 +79,18 @@ def with_attributes(records: list[Record], edge_width: int) -> list[Record]:
     return found
 
 
-def to_events(records: list[Record], width: int, edge_types: tuple[str, ...] = (), *, edge_width: int = 0) -> Events:
-    """The records through the Parser; all must be accepted. With `edge_width` edges get attributes."""
+def to_events(
+    records: list[Record], width: int, edge_types: tuple[str, ...] = (), *, edge_width: int = 0, columns: int = 0
+) -> Events:
+    """The records through the Parser; all must be accepted. With `edge_width` edges get attributes.
+
+    `columns`: how many columns of types the graph has in front of these.
+    """
     records = with_attributes(records, edge_width) if edge_width else records
     data = b"\n".join(orjson.dumps(record) for record in records)
-    events, letters = Parser(Features(width, edge_width), None, edge_types or None).parse_jsonl(data, Origin())
+    events, letters = Parser(
+        Features(width, columns + edge_width, types=columns), None, edge_types or None
+    ).parse_jsonl(data, Origin())
     assert not letters, letters
     assert len(events) == len(records)
     return events
