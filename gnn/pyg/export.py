@@ -28,10 +28,11 @@ from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
+from freshet.gnn.pyg.forward.type_columns import refuse_statistics, type_columns
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import KindHead
-from freshet.gnn.pyg.kinds.calling import ModuleCall, may_leave_types, reads_kinds
+from freshet.gnn.pyg.kinds.calling import ModuleCall, reads_kinds, types_left
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
 from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
@@ -185,21 +186,33 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
 
 
 def _kinds_or_plain(module: Module, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model | KindsModel:
-    """Return the model with relations that a module is, or without where it needs the types of edges and reads none.
+    """Return the model with relations that a module is, or without: types are unread then, or columns of attributes.
 
-    Raises: ExportError why it is no model with relations, where it is neither.
+    Raises: ExportError why it is none of these.
     """
     try:
         with_kinds: KindsModel = _recorded_where_needed(kinds_model, module, asked, more, checks)
-    except ExportError:
-        given = (more.metadata, more.mirrors, more.ids, more.edge_types)
-        if any(one is not None for one in given) or not may_leave_types(module, asked.method):
+    except ExportError as error:
+        of_kinds = any(one is not None for one in (more.metadata, more.mirrors, more.ids))
+        if of_kinds or (types := types_left(module, asked.method)) is None:
             raise
-        with suppress(ExportError):
-            plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
-            return plain
-        raise
+        if more.edge_types is None:
+            with suppress(ExportError):
+                plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
+                return plain
+        try:
+            return _with_type_columns(module, types, asked, more, checks)
+        except ExportError as other:
+            raise (other if "types" in str(error) else error) from None
     return with_kinds
+
+
+def _with_type_columns(module: Module, types: str, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model:
+    """Return the model that a module is whose parameter `types` takes types of edges: columns of their attributes."""
+    columns = type_columns(module, types, more.edge_types)
+    refuse_statistics(more.stats_from)
+    asked, more = asked._replace(recorded=True, types=columns), more._replace(edge_types=columns.names)
+    return _plain_model(module, asked, more, checks)
 
 
 def _recorded_where_needed(
@@ -275,18 +288,22 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     statistics = None if graph is None else gather(module, call, WITHOUT_KINDS, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
-    body, tail = ([step._replace(frozen=frozen, edge_width=edge_features) for step in part] for part in split)
+    types, edge_width = 0, edge_features
+    if asked.types is not None:
+        types, edge_width = asked.types.many, asked.types.width(traced, edge_features)
+    body, tail = ([step._replace(frozen=frozen, edge_width=edge_width) for step in part] for part in split)
     width = features if graph is None or features is not None else int(graph.rows[0].shape[1])
     with naming_weights(module):
         layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
         head_layers, head_weights = convert_chain(tail, None, "head")
     refuse_weights(module, weights | head_weights)
     layers, weights = with_running_sums(layers, weights, "layers")
-    model = _build(layers, head_layers, weights | head_weights, list(more.edge_types or []))
+    model = _build(layers, head_layers, weights | head_weights, list(more.edge_types or []), type_columns=types > 0)
     if width is not None and model.features.width != width:
         refuse(f"features are {width} wide, but the module reads rows of width {model.features.width}")
-    if edge_features is not None and model.edge_features != edge_features:
-        refuse(f"edge_features are {edge_features}, but the module reads attributes of width {model.edge_features}")
+    if edge_features is not None and model.edge_features - types != edge_features:
+        read = model.edge_features - types
+        refuse(f"edge_features are {edge_features}, but the module reads attributes of width {read}")
     graphs = plain_graphs(traced, model, head, statistics)
     model = compared(module, model, graphs, checks)
     warn_of_weights(module, graphs)
@@ -312,13 +329,15 @@ def plain_graphs(traced: Traced, model: Model, head: str | None, frozen: Statist
     heads = {} if head is None else {0: KindHead(head, [], is_called)}
     run = Run(ModuleCall("forward", traced=traced.run), WITHOUT_KINDS, FORWARD, heads=heads, frozen=frozen)
     edges = [model.features.edge_width]
-    return Graphs(run, Widths([model.features.width], edges, edges), Parts([0], [0]))
+    types = len(model.edge_types) if model.type_columns else 0
+    return Graphs(run, Widths([model.features.width], edges, edges), Parts([0], [0]), types=types)
 
 
-def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str]) -> Model:
+def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str], *, type_columns: bool) -> Model:
     try:
         edges = max((layer.edge.attributes for layer in layers if isinstance(layer, Conv)), default=0)
-        return build_model(layers=layers, head=head, edge_types=edge_types, edge_features=edges, weights=weights)
+        more = {"edge_types": edge_types, "edge_features": edges, "type_columns": type_columns}
+        return build_model(layers=layers, head=head, weights=weights, **more)
     except (ModelError, ValidationError) as error:
         msg = f"the module's layers make no model: {explain(error)}"
         raise ExportError(msg) from None

@@ -60,11 +60,13 @@ _LARGE_OF_KINDS: _Sizes = (
 class Graphs:
     """Random graphs of the kinds, relations and widths of a module."""
 
-    def __init__(self, run: Run, widths: Widths, there: Parts, *, mirrored: bool = False) -> None:
+    def __init__(self, run: Run, widths: Widths, there: Parts, *, mirrored: bool = False, types: int = 0) -> None:
         """Take how the module is run, and which kinds and relations of it the model has.
 
-        `mirrored`: whether the module takes the edges of a mirror for those of its relation.
+        `mirrored`: whether the module takes the edges of a mirror for those of its relation. `types`: how many types
+        the edges are of, which stand as columns in front of their other attributes.
         """
+        self._types = types
         self.run, self.widths, self._there = run, widths, there
         # a module that is given one relation, whose edges it turns
         self._both_ways = run.call.plain and len(run.kinds.relations) > 1
@@ -105,7 +107,7 @@ class Graphs:
         if many:
             yield "no edges at all", _without(graph, set(range(many)))
         if any(self.widths.edges):
-            yield "attributes of 0 among its edges", _with_zeros(graph)
+            yield "attributes of 0 among its edges", _with_zeros(graph, self._types)
 
     def sized(self, *, large: bool) -> Iterator[tuple[str, KindsGraph]]:
         """Yield graphs of several sizes, the smallest first; `large`: whether others than small ones are among them."""
@@ -139,6 +141,8 @@ class Graphs:
             pairs = np.union1d(pairs, first.setdefault((source, target), pairs)[::3])  # ends of several relations
             weight = rng.uniform(0.25, 1.75, len(pairs)).astype(np.float32)
             attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None
+            if attr is not None and self._types:
+                attr[:, : self._types] = np.eye(self._types)[rng.integers(0, self._types, len(pairs))]
             values = EdgeValues(len(pairs), {WEIGHT: weight}, attr)
             edges.append(RelationEdges(pairs // sizes[target], pairs % sizes[target], values))
         for j, of in enumerate(self._mirrors):
@@ -157,12 +161,12 @@ def _weighed(graph: KindsGraph, of: Callable[[np.ndarray], np.ndarray]) -> Kinds
     return graph._replace(edges=[one._replace(values=weighed(one.values)) for one in graph.edges])
 
 
-def _with_zeros(graph: KindsGraph) -> KindsGraph:
+def _with_zeros(graph: KindsGraph, first: int) -> KindsGraph:
     edges = []
     for one in graph.edges:
         attr = None if one.values.attr is None else one.values.attr.copy()
         if attr is not None:
-            attr[::3] = 0
+            attr[::3, first:] = 0
         edges.append(one._replace(values=replace(one.values, attr=attr)))
     return graph._replace(edges=edges)
 

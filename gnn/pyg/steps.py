@@ -127,12 +127,14 @@ def naming(step: Step) -> Iterator[None]:
 class Traced(NamedTuple):
     """A module as steps, and how to run it on a graph: run(module, x, edge_index, edge_weight, edge_attr).
 
-    own: of one that reads a Data which it is not given, its run on that as it is, by the width of attributes.
+    own: of one that reads a Data which it is not given, its run on that as it is, by the width of attributes. types:
+    the number of types where all that it reads of edges' attributes are their types; else 0.
     """
 
     steps: list[Step]
     run: Callable[[Module, Tensor, Tensor, Tensor, Tensor], Any]
     own: Callable[[int], OwnRun] | None = None
+    types: int = 0
 
 
 class OwnRun(NamedTuple):

@@ -240,9 +240,9 @@ def _is_number(one: ast.stmt) -> bool:
 def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
     """Return the largest difference from PyG after the epochs of a stream, at each value's own scale; how many rows."""
     rng = random.Random(call)
-    edge_width = model.edge_features
-    records = random_records(rng, EVENTS, WIDTH, types=("a", "b"))
-    events = to_events(records, WIDTH, edge_width=edge_width) if edge_width else to_events(records, WIDTH)
+    of, types = model.features, tuple(model.edge_types) if model.type_columns else ()
+    records = random_records(rng, EVENTS, WIDTH, types=types or ("a", "b"))
+    events = to_events(records, WIDTH, types, edge_width=of.given_edge_width, columns=of.types)
     settings = job_settings(model, PARTS)
     simulation = run(settings, model, events, cuts_of([7, 30, 60], len(events)), 1, NO_FAULTS)
     rows, off, compared = simulation.rows(), 0.0, 0
@@ -253,22 +253,24 @@ def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
         state = embeddings_after(rows, epoch)
         got = np.stack([state[key] for key in after.ids])
         scale = own_scale.forward(model, after.graph, tolerance=ALLOWED).scale
-        want = _run(in_float64, call, after.graph)
+        want = _run(in_float64, call, after.graph, of.types)
         off = max(off, largest([want], [Scaled(got, scale)]))
         compared += len(got)
     return off, compared
 
 
-def _run(module: nn.Module, call: str, graph: Graph) -> np.ndarray:
-    """Return what PyG gives for a graph."""
+def _run(module: nn.Module, call: str, graph: Graph, types: int) -> np.ndarray:
+    """Return what PyG gives for a graph; `types`: how many columns of types its edges have in front of attributes."""
+    attr = torch.from_numpy(graph.values.full_attr(types).astype(np.float64))
+    edge_type = attr[:, :types].argmax(dim=1) if types else torch.zeros(len(graph.src), dtype=torch.int64)
     edges = torch.from_numpy(np.stack([graph.src, graph.dst]).astype(np.int64))
     values = {
         "x": torch.from_numpy(graph.x.astype(np.float64)),
         "edge_index": edges,
         "edge_weight": torch.from_numpy(graph.values.weight.astype(np.float64)),
-        "edge_attr": torch.from_numpy(graph.values.full_attr(0).astype(np.float64)),
+        "edge_attr": attr[:, types:],
         "batch": torch.zeros(len(graph.x), dtype=torch.int64),
-        "edge_type": torch.zeros(len(graph.src), dtype=torch.int64),  # which no row of vertices reads
+        "edge_type": edge_type,
     }
     home = sys.modules[type(module).__module__]
     if isinstance(getattr(home, "data", None), Data):  # a forward reads it without being given it

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.type_columns import TypeColumns
 
 
 class Asked(NamedTuple):
@@ -16,7 +17,8 @@ class Asked(NamedTuple):
     may do without; else 0. recorded: whether
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
     way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
-    columns: parameters that take columns of the rows each, with their widths, in order.
+    columns: parameters that take columns of the rows each, with their widths, in order. types: the parameter that takes
+    the types of edges, where these are columns of attributes.
     """
 
     method: str = "forward"
@@ -26,6 +28,7 @@ class Asked(NamedTuple):
     both_ways: bool = False
     heads: tuple[str, ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
+    types: TypeColumns | None = None
 
     def is_of_head(self, name: str) -> bool:
         """Return whether an operation, by its name, is one of a head."""

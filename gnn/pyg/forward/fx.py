@@ -87,7 +87,8 @@ def _trace_forward(module: Module, head: str | None, asked: Asked) -> Traced:
         return asked.of(copy, how.call(getattr(copy, asked.method), x, edge_index, *given))
 
     own = None if how.held is None else partial(_own_run, module, how, how.held, asked)
-    return Traced(list(ops.steps(result)), run, own)
+    types = how.types.many if how.types is not None and how.attributes is None else 0
+    return Traced(list(ops.steps(result)), run, own, types)
 
 
 def _own_run(module: Module, how: Parameters, held: HeldData, asked: Asked, width: int) -> OwnRun:

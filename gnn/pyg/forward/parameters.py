@@ -17,6 +17,7 @@ from torch_geometric.nn import Aggregation
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
+from freshet.gnn.pyg.forward.type_columns import TypeColumns
 from freshet.gnn.pyg.forward.unread import standing_for
 from freshet.gnn.pyg.refusals import KINDS, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
@@ -104,6 +105,7 @@ class Parameters(NamedTuple):
     needless: tuple[str, ...] = ()
     needs: str = ""
     absent: bool = False
+    types: TypeColumns | None = None  # the types of edges, which stand in front of their other attributes
 
     @property
     def weights_of_data(self) -> str:
@@ -128,6 +130,8 @@ class Parameters(NamedTuple):
         if self.by_place:
             return function(x, edge_index, edge_weight)
         options = {} if self.weights is None else {self.weights: edge_weight}
+        if self.types is not None:
+            options[self.types.parameter], edge_attr = self.types.of(edge_attr)
         if self.attributes is not None:
             options[self.attributes] = edge_attr
         options |= {name: of_sample(name, *sizes) if self.hops else None for name in self.of_sample}

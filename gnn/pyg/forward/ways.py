@@ -10,6 +10,7 @@ from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
 from freshet.gnn.pyg.forward.parameters import (
+    WEIGHT_NAMES,
     Parameters,
     edge_parameter,
     is_rest,
@@ -20,6 +21,9 @@ from freshet.gnn.pyg.forward.parameters import (
     ways_of,
     ways_of_data,
 )
+from freshet.gnn.pyg.forward.sampled import OF_SAMPLES
+from freshet.gnn.pyg.forward.type_columns import TypeColumns
+from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES
 
 
 def ways_to_call(
@@ -48,5 +52,28 @@ def ways_to_call(
         if read and not held:
             refuse(f"{error}. {read} is read, and is no field of a Data of torch_geometric")
         raise
+    if asked.types is not None:
+        return _ways_with_types(name, edges, more, asked.types), more
     ways = ways_of(module, name, edges, more, recorded=asked.recorded)
     return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
+
+
+def _ways_with_types(
+    name: str, edges: str | None, more: list[inspect.Parameter], types: TypeColumns
+) -> list[Parameters]:
+    """The ways in which a forward that takes the types of edges may be called: with their other attributes, or without.
+
+    Raises: ExportError where it needs more.
+    """
+    others = [p for p in more if p.name != types.parameter]
+    attributes = next((p for p in others if p.name in ATTRIBUTE_NAMES), None)
+    weights = next((p for p in others if p.name in WEIGHT_NAMES and p is not attributes), None)
+    sampled = tuple(p.name for p in others if p.name in OF_SAMPLES and p.default is p.empty)
+    needed = [p.name for p in others if p.default is p.empty and p not in (attributes, weights)]
+    if needed := [one for one in needed if one not in sampled]:
+        refuse(f"{name} needs {', '.join(needed)}, expected (x, edge_index, edge_type[, edge_attr][, edge_weight])")
+    how = Parameters(edges, None if weights is None else weights.name, of_sample=sampled, types=types)
+    if attributes is None:
+        return [how]
+    with_both = how._replace(attributes=attributes.name)
+    return [with_both] if attributes.default is attributes.empty else [with_both, how]

@@ -166,10 +166,12 @@ def reads_kinds(module: Module, method: str) -> bool:
     return typed is not None and (typed.default is typed.empty or any(is_typed(part) for part in module.modules()))
 
 
-def may_leave_types(module: Module, method: str) -> bool:
-    """Return whether a forward needs the types of edges, and none of its convs is one that reads them."""
+def types_left(module: Module, method: str) -> str | None:
+    """Return the parameter by which a forward needs the types of edges, which none of its convs reads; None else."""
     typed = typed_parameter(getattr(module, method))
-    return typed is not None and typed.default is typed.empty and not any(map(is_typed, module.modules()))
+    if typed is None or typed.default is not typed.empty or any(map(is_typed, module.modules())):
+        return None
+    return typed.name
 
 
 def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, int], ...] = ()) -> ModuleCall:

@@ -338,4 +338,5 @@ class KindsReader(EdgesReader):
         known = len(values) == 2 + attributed and self._samples.is_types(values[1])
         if not known or not self._samples.is_edges(values[0]):
             refuse(f"{place} is to be called with x, edge_index and edge_type as they came: {CHANGES_EDGES}")
-        return typed_conv(self._ops, place, Step(self._name(node), op, attributes=attributed), *ends, self._kinds)
+        step = Step(self._name(node), op, attributes=attributed)
+        return typed_conv(self._ops, place, step, ends[0], ends[1], self._kinds)

@@ -13,6 +13,7 @@ from freshet.gnn.declarations import PRelu, Quantile
 from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.own import laplacians
 from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
+from freshet.gnn.pyg.own.types import is_types, looked_up
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference, is_of_edges
 from freshet.gnn.rows.functions import LogSoftmax, Softmax
 from freshet.gnn.rows.layer import Layer
@@ -69,8 +70,7 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
         call.refuse(f"{call.name} aggregates rows of other edges than those of its index: self-loops differ")
     if (weighed := laplacians.summed(call, noted.value, kind)) is not None:
         return NotedValue(weighed, axis)
-    value = Value("aggregate", noted.value.width, "vertices", (noted.value,), call.place, name=kind)
-    return NotedValue(value, axis)
+    return NotedValue(Value("aggregate", noted.value.width, "vertices", (noted.value,), call.place, name=kind), axis)
 
 
 def _out_degree(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int) -> NotedValue | None:
@@ -96,15 +96,15 @@ def _bincount(rec: Recorder, call: Operation) -> NotedValue:
 
 def _index_select(rec: Recorder, call: Operation) -> NotedValue:
     rows, dim, index = call.args
-    return gathered(rec, call, rows, index, dim)
+    return (looked_up if is_types(rec, index) else gathered)(rec, call, rows, index, dim % rows.dim())
 
 
 def _index(rec: Recorder, call: Operation) -> NotedValue:
-    rows, indices = call.args
+    (rows, indices), noted = call.args, rec.find(call.args[0])
     given = [(d, one) for d, one in enumerate(indices) if one is not None]
-    if len(given) == 1 and end_of(rec, given[0][1]) is not None and given[0][1].dim() == 1:
-        return gathered(rec, call, rows, given[0][1], given[0][0])
-    noted = rec.find(rows)
+    (dim, index), *others = given
+    if not others and index.dim() == 1 and (is_types(rec, index) or end_of(rec, index) is not None):
+        return (looked_up if is_types(rec, index) else gathered)(rec, call, rows, index, dim)
     if noted is None or any(rec.find(one) is not None for _, one in given):
         call.refuse("it takes rows by an index that depends on the graph, such as a mask")
     made = rec.moved(call, [rows], lambda ids: call.run(ids, indices), noted.value.over)

@@ -32,7 +32,7 @@ def _as_came(value: Value) -> bool:
         return all(map(_as_came, value.of))
     if value.op == "attr" and value.of:  # attributes of added self-loops, of which sums are rounded
         return value.of[0].name in ("max", "min")
-    return value.op in ("attr", "weight", "constant") or is_mask(value)
+    return value.op in ("attr", "weight", "constant") or value.is_types or is_mask(value)
 
 
 def _operands(rec: Recorder, call: Operation, tensors: Any) -> tuple[list[Value], Over, int]:

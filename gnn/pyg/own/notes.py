@@ -23,6 +23,7 @@ from freshet.gnn.pyg.own.recorder import (
     tensors_in,
     tracked,
 )
+from freshet.gnn.pyg.own.types import TYPE_NOTES
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
 from freshet.gnn.pyg.read_convs import LARGEST
 from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
@@ -176,7 +177,7 @@ def _cast(rec: Recorder, call: Operation) -> NotedValue:
     _, noted = tracked(rec, call)
     kind = call.result.dtype
     allowed = (torch.int64, torch.int32) if noted.value.is_index else (torch.float32, torch.float64)
-    if kind not in allowed and not is_mask(noted.value):
+    if kind not in allowed and not is_mask(noted.value) and not (noted.value.is_types and kind == torch.int64):
         call.refuse(f"it makes {kind} of rows, and Freshet computes in torch.float32")
     return noted
 
@@ -391,6 +392,7 @@ NOTES: dict[str, Note] = {
     **ANGLE_NOTES,
     **EDGE_NOTES,
     **MASK_NOTES,
+    **TYPE_NOTES,
     **LAYER_NOTES,
 }
 """The notes of torch's operations, by the names of these."""

@@ -17,6 +17,7 @@ from freshet.gnn.pyg.forward.places import place_here
 from freshet.gnn.pyg.forward.sizes import WHAT_TO_DO, Guard, RecordedSize, Sizes, Supposed, without
 from freshet.gnn.pyg.own.recorder import Recorder, tensors_in
 from freshet.gnn.pyg.own.recurrent import by_vertex
+from freshet.gnn.pyg.own.types import one_hot
 from freshet.gnn.pyg.own.values import Value, all_of, difference
 
 _MOST_RUNS = 48
@@ -62,7 +63,8 @@ class RecordedSizes(TorchFunctionMode):
             self._refuse_leaving(args[0], name)
         if name in ("__getitem__", "__setitem__"):
             self._refuse_cut(args[0], args[1])
-        if (made := by_vertex(self.recorder, func, name, args, options)) is not None:
+        by_itself = one_hot if name == "one_hot" else by_vertex
+        if (made := by_itself(self.recorder, func, name, args, options)) is not None:
             return made
         given = list(_sizes_in((args, options)))
         self._handed |= {one.real: one for one in given if one.real > _LEAST}

@@ -26,6 +26,8 @@ LOOPS: dict[Over, tuple[bool, ExistingLoops]] = {
     "unlooped": (False, "drop"),
 }
 """Edges by whether each vertex gets a self-loop, and what becomes of those that are there."""
+TYPES = "types"
+"""The name of a linear layer that makes the number of an edge's type of the columns that it has for types."""
 BINARY = ("add", "sub", "mul", "div", "max", "min", "greater", "equal", "atan2")
 
 
@@ -52,6 +54,11 @@ class Value:
     name: Any = ""  # of an end; an aggregator
     layer: Layer | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def is_types(self) -> bool:
+        """True if it is the type of each edge, a number."""
+        return self.name == TYPES
 
     @property
     def is_index(self) -> bool:
