@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
@@ -135,15 +136,16 @@ IN = (("vertex", "in", "hyperedge"), ("hyperedge", "rev_in", "vertex"))
 
 
 class OfHyperedges(nn.Module):
-    """A HypergraphConv, whose hyperedges are vertices of a second kind."""
+    """A HypergraphConv, whose hyperedges are vertices of a second kind; `read`: of which it reads weights or more."""
 
-    def __init__(self, conv: nn.Module) -> None:
+    def __init__(self, conv: nn.Module, read: Collection[str]) -> None:
         super().__init__()
-        self.conv = conv
+        self.conv, self.read = conv, read
 
     def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
         """Return what the conv gives."""
-        return self.conv(x_dict["vertex"], edge_index_dict[IN[0]])
+        rows = {"hyperedge_weight": x_dict["hyperedge"][:, 0], "hyperedge_attr": x_dict["hyperedge"][:, 1:]}
+        return self.conv(x_dict["vertex"], edge_index_dict[IN[0]], **{name: rows[name] for name in self.read})
 
 
 class _RelatedWithPositions(nn.Module):

@@ -192,8 +192,9 @@ def _refused(call: dict[str, Any]) -> str:
             "metadata": (["a", "b"], [("a", str(j), "b") for j in types] or [BETWEEN]),
             "features": {k: one.shape[-1] + 3 * ("pos" in given) for k, one in zip("ab", rows, strict=True)},
         }
-    elif set(given) == {"x", "hyperedge_index"} and isinstance(rows, torch.Tensor):
-        module, widths = OfHyperedges(conv), {"vertex": rows.shape[-1], "hyperedge": 1}
+    elif "hyperedge_index" in given and isinstance(rows, torch.Tensor):
+        module = OfHyperedges(conv, given.keys() - {"x", "hyperedge_index"})
+        widths = {"vertex": rows.shape[-1], "hyperedge": 1 + rows.shape[-1] * ("hyperedge_attr" in given)}
         options = {"metadata": (list(widths), list(IN)), "features": widths}
     else:
         more = {name: one for name, one in given.items() if name not in (*edges, "x", "x_0", "edge_index", "size")}

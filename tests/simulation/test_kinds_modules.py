@@ -177,8 +177,39 @@ def test_hyperedges_are_vertices_of_a_kind(tmp_path: Path) -> None:
     hold(model, lambda given: exact(given.x, given.edges), (0, 1))
 
 
-def test_hyperedges_whose_shares_are_of_their_members_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="a softmax over the members of a hyperedge"):
+class ScoredHyperedges(nn.Module):
+    """A HypergraphConv that reads weights of hyperedges or scores them by what they have."""
+
+    def __init__(self, *, weighs: bool, **options: Any) -> None:
+        super().__init__()
+        self.conv, self.weighs = pyg.HypergraphConv(3, 2, **options), weighs
+
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        x, (weight, attributes) = x_dict["vertex"], x_dict["hyperedge"].split([1, 3], dim=1)
+        weight = weight.sigmoid().squeeze(-1) if self.weighs else None
+        attributes = attributes if self.conv.use_attention else None
+        return self.conv(x, edge_index_dict[IN], hyperedge_weight=weight, hyperedge_attr=attributes)
+
+
+SCORED: dict[str, dict[str, Any]] = {
+    "weights": {"weighs": True},
+    "shares of members": {"weighs": False, "use_attention": True, "heads": 2},
+    "weights and shares of members": {"weighs": True, "use_attention": True, "heads": 2, "concat": False},
+    "shares of hyperedges": {"weighs": False, "use_attention": True, "attention_mode": "edge", "bias": False},
+    "weights and shares of hyperedges": {"weighs": True, "use_attention": True, "attention_mode": "edge", "heads": 2},
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_hyperedges_with_weights_and_attention(name: str, tmp_path: Path) -> None:
+    module = of.randomised(ScoredHyperedges(**SCORED[name]))
+    model = export_model(module, tmp_path, **(HYPEREDGES | {"features": {"vertex": 3, "hyperedge": 4}}))
+    exact = module.double()
+    hold(model, lambda given: exact(given.x, given.edges), (1,))
+
+
+def test_hyperedges_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="is called without hyperedge_attr"):
         export_model(OfHyperedges(use_attention=True).eval(), tmp_path, **HYPEREDGES)
     with pytest.raises(ExportError, match=r"expected a relation from vertices to hyperedges.* and its mirror"):
         export_model(OfHyperedges().eval(), tmp_path, **HYPEREDGES, mirrors={})

@@ -269,7 +269,10 @@ class KindsReader(EdgesReader):
         relation = self._samples.relation_of("edges", others.get("hyperedge_index"))
         if relation is None:
             raise ExportError(self._reads_other(node))
-        given = [name for name in others if name not in ("hyperedge_index", "num_edges")]
+        of_edges = {name: one for name, one in others.items() if name not in ("hyperedge_index", "num_edges")}
+        if not all(one in self._rows for one in of_edges.values()):
+            raise ExportError(self._reads_other(node))
+        given = {name: self._rows[one] for name, one in of_edges.items()}
         place, step = self._place(node), Step(self._name(node), op)
         return hypergraph_conv(self._ops, place, step, rows, relation, self._kinds, given)
 
