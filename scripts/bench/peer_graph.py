@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,6 +62,17 @@ class Workload:
         self.b = np.where(of_vertices, rng.integers(0, len(self.pool), events), self.dst[edge])
         self.types = rng.integers(0, types, edges) if types else None
 
+    def without_weights(self) -> Workload:
+        """Return the same graph and stream, whose edges have no weights."""
+        found = copy(self)
+        found.weight = None
+        return found
+
+    @cached_property
+    def lists(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The numbers of edges in the order of their targets, then of their sources, and where each vertex begins."""
+        return [_lists(ends, self.n) for ends in (self.dst, self.src)]
+
     def _begin_with_some(
         self, events: int, mix: Sequence[float], rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +94,6 @@ class VertexStream:
     def __init__(self, workload: Workload) -> None:
         w = self.w = workload
         self._edges, self._vertices = _Drawn(len(w.src), np.arange(w.m0)), _Drawn(w.n, np.flatnonzero(w.alive))
-        self._lists = [_lists(ends, w.n) for ends in (w.src, w.dst)]
 
     def drawn(self, events: int, mix: Sequence[float], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return the operation and the edge or vertex of each event; what is not there to be added is deleted."""
@@ -110,10 +122,10 @@ class VertexStream:
 
     def _delete(self, of: _Drawn, one: int) -> None:
         of.take(one)
-        for by, first in self._lists if of is self._vertices else ():
-            for edge in by[first[one] : first[one + 1]].tolist():
-                if self._edges.has(edge):
-                    self._edges.take(edge)
+        for by, first in self.w.lists if of is self._vertices else ():
+            edges = by[first[one] : first[one + 1]]
+            for edge in edges[self._edges.has(edges)].tolist():
+                self._edges.take(edge)
 
 
 class _Drawn:
@@ -130,8 +142,8 @@ class _Drawn:
     def absent(self) -> int:
         return len(self._order) - self._there
 
-    def has(self, one: int) -> bool:
-        return bool(self._place[one] < self._there)
+    def has(self, one: Any) -> Any:
+        return self._place[one] < self._there
 
     def one(self, rng: np.random.Generator) -> int:
         return int(self._order[int(rng.random() * self._there)])
@@ -169,8 +181,7 @@ class Graph:
         w = self.w = workload
         self.x = w.x0.copy()
         self.present, self.alive = np.arange(len(w.src)) < w.m0, w.alive.copy()
-        self.by_dst, self.in_first = _lists(w.dst, w.n)
-        self.by_src, self.out_first = _lists(w.src, w.n)
+        (self.by_dst, self.in_first), (self.by_src, self.out_first) = w.lists
 
     def apply(self, first: int, end: int) -> Change:
         """Apply these events; return what has changed."""

@@ -129,15 +129,20 @@ class Affected:
     """PyTorch Geometric, the rows of each layer that an epoch may reach, each of all of its in-neighbours."""
 
     def __init__(
-        self, workload: Workload, net: Net, graph: Graph | None = None, dtype: type[np.floating[Any]] = np.float32
+        self,
+        workload: Workload,
+        net: Net,
+        graph: Graph | None = None,
+        dtype: type[np.floating[Any]] = np.float32,
+        rows: Sequence[np.ndarray] = (),
     ) -> None:
-        """`graph`: as it is at the begin, else the workload's."""
+        """`graph`: as it is at the begin, else the workload's. `rows`: of each layer at the begin, else made here."""
         self.graph, self.net = graph or Graph(workload), net
         self.again = np.zeros(workload.n, bool)  # rows of the last layer that some epoch has made again
         self.touched = 0
         self.x = [self.graph.x.astype(dtype, copy=False)]  # what each layer reads, and the last rows
         for number in range(len(net.convs)):
-            self.x.append(self._rows(number, np.arange(workload.n)))
+            self.x.append(rows[number] if rows else self._rows(number, np.arange(workload.n)))
 
     def batch(self, first: int, end: int) -> None:
         """Apply these events as an epoch."""

@@ -37,6 +37,7 @@ from rich.table import Table
 
 from freshet.gnn.model import Model
 from freshet.gnn.pyg.export import export_model
+from freshet.job.local.malloc import keep_freed_memory
 from scripts.bench.arxiv_stream import EDGES, VERTICES, WIDTH
 from scripts.bench.peer_graph import Graph, Workload
 from scripts.bench.peer_systems import (
@@ -52,6 +53,7 @@ from scripts.bench.peer_systems import (
     sage_net,
 )
 from scripts.bench.throughput import machine
+from scripts.bench.took import tell_what_it_took
 from scripts.plots.picture import picture, pyplot
 
 TOLERANCE = 1e-4
@@ -205,9 +207,11 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS, help="of the stream, which all systems begin")
     parser.add_argument("--epochs", nargs="+", type=int, default=[1000, 100], metavar="EVENTS")
     parser.add_argument("--rate", type=int, default=1000, help="events a second, for the staleness")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--plot", type=picture, help="draw a picture")
     asked = parser.parse_args()
+    tell_what_it_took()
+    keep_freed_memory()
     torch.manual_seed(3)
     torch.set_grad_enabled(False)
     workload, net = Workload(asked.vertices, asked.edges, asked.events), sage_net().eval()

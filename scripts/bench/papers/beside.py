@@ -36,10 +36,18 @@ class Beside(NamedTuple):
 
 
 def measured(
-    workload: Workload, net: Net, sizes: Sequence[int], seconds: float, recomputed: Sequence[int] = ()
+    workload: Workload,
+    net: Net,
+    sizes: Sequence[int],
+    seconds: float,
+    recomputed: Sequence[int] = (),
+    model: Model | KindsModel | None = None,
 ) -> Beside:
-    """Run both on the workload's stream, size after size; `recomputed`: those of the recomputation, else the first."""
-    ours = OfFreshet(workload, export_of(net, workload))
+    """Run both on the workload's stream, size after size; `recomputed`: those of the recomputation, else the first.
+
+    `model`: the net, where it has been exported before.
+    """
+    ours = OfFreshet(workload, model or export_of(net, workload))
     stream, freshet, affected = Stream(ours, len(workload.op)), Rates(), dict[int, float]()
     stream.epoch(sizes[0])  # compiles and warms up
     for size in sizes:

@@ -32,6 +32,7 @@ from rich.table import Table
 from scripts.bench.arxiv_stream import make_edges
 from scripts.bench.embed import FRESHET, ROOT, save_convs
 from scripts.bench.throughput import machine
+from scripts.bench.took import tell_what_it_took
 
 WIDTHS = [64, 64, 32]
 STREAMED = 2_000  # edges of the run that updates after each
@@ -110,10 +111,11 @@ def main() -> None:
     parser.add_argument("--vertices", type=int, default=36_000)
     parser.add_argument("--edges", type=int, default=286_000)
     parser.add_argument("--parallelism", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--windows", type=int, nargs="+", default=[100, 1000, 10_000], metavar="EDGES")
+    parser.add_argument("--windows", type=int, nargs="+", default=[100, 10_000], metavar="EDGES")
     parser.add_argument("--parts", type=int, default=8, help="for the partitioners")
     parser.add_argument("--runtime", default="flink", choices=["flink", "local"])
     asked = parser.parse_args()
+    tell_what_it_took()
     runs = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -27,10 +27,12 @@ from rich.table import Table
 from torch import nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
+from freshet.job.local.malloc import keep_freed_memory
 from scripts.bench.papers.beside import Beside, finish, measured, percent
 from scripts.bench.peer_graph import Workload
 from scripts.bench.peer_systems import Net
 from scripts.bench.throughput import machine
+from scripts.bench.took import tell_what_it_took
 
 BATCHES = (1000, 100, 10, 1)
 
@@ -95,16 +97,18 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     asked = parser.parse_args()
+    tell_what_it_took()
+    keep_freed_memory()
     torch.manual_seed(3)
     torch.set_grad_enabled(False)
     console, everything = Console(width=190), dict[str, Any]()
     for graph in asked.graphs:
         vertices, edges, width = GRAPHS[graph]
+        workload = Workload(vertices, edges, min(edges // 5 * 2, 200_000) // 1000 * 1000, width, only_edges=True)
         results = dict[str, Beside]()
         for model in asked.models:
             kind, aggregate = KINDS[model[:-2]], AGGREGATES[model[-2:]]
             net = Net(kind.conv(aggregate), (width, *kind.hidden)).eval()
-            workload = Workload(vertices, edges, min(edges // 5 * 2, 200_000) // 1000 * 1000, width, only_edges=True)
             results[model] = measured(workload, net, BATCHES, asked.seconds, BATCHES)
             print(f"{graph} {model}", file=sys.stderr, flush=True)
         console.print(table_of(graph, results))

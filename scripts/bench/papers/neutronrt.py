@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from rich.table import Table
 from torch import nn
 from torch_geometric import nn as pyg
 
+from freshet.job.local.malloc import keep_freed_memory
 from scripts.bench.arxiv_stream import EDGES, VERTICES, WIDTH
 from scripts.bench.layer_work import Watch
 from scripts.bench.papers.beside import a_second, error_of, export_of, given_of, percent, rate
@@ -42,6 +44,7 @@ from scripts.bench.peer_graph import Graph, Workload
 from scripts.bench.peer_systems import Affected, AttributedNet, Net, OfFreshet, TypedNet
 from scripts.bench.peers import Stream
 from scripts.bench.throughput import machine
+from scripts.bench.took import tell_what_it_took
 
 HIDDEN, CLASSES, TYPES, SHARE = 256, 40, 4, 1e-4
 COUNTED = 20  # batches whose messages are counted, and not timed
@@ -91,14 +94,18 @@ class _Agnn(nn.Module):
         return self.conv(self.lin(x), edge_index)
 
 
+@lru_cache(maxsize=1)
+def workload_of(vertices: int, edges: int, events: int, attributes: int, types: int) -> Workload:
+    """Return the graph and the stream, the same for models that read the same of edges."""
+    return Workload(vertices, edges, events, attributes=attributes, types=types, only_edges=True)
+
+
 def measure(kind: Kind, asked: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of a model."""
     events = max(2, int(asked.edges * SHARE) // 2 * 2)
     net = kind.net()
     most = min(asked.edges // 5 * 2, 400 * events) // 2 * 2
-    workload = Workload(
-        asked.vertices, asked.edges, most, attributes=kind.attributes, types=kind.types, only_edges=True
-    )
+    workload = workload_of(asked.vertices, asked.edges, most, kind.attributes, kind.types)
     ours = OfFreshet(workload, export_of(net, workload))
     stream = Stream(ours, most)
     stream.epoch(events)  # compiles and warms up
@@ -110,18 +117,25 @@ def measure(kind: Kind, asked: argparse.Namespace) -> dict[str, Any]:
     made, redone = (sum(getattr(one, name) for one in watch.works) for name in ("messages", "khop_messages"))
     found |= {"messages": made / max(1, redone), "error": error_of(ours.rows(), workload, net, stream.at)}
     del ours, stream, watch
-    affected = Stream(Affected(workload, net), most)
-    found["affected"] = affected.rates(events, asked.seconds)
-    return found | {"full": full_pass(net, workload, events)}
+    found["full"], rows = full_pass(net, workload, events)
+    affected = Stream(Affected(workload, net, rows=rows), most)
+    return found | {"affected": affected.rates(events, asked.seconds)}
 
 
-def full_pass(net: Net, workload: Workload, events: int) -> dict[str, float]:
-    """Return what a pass over the whole graph takes for each of the events that it comes after."""
-    given = given_of(Graph(workload))
+def full_pass(net: Net, workload: Workload, events: int) -> tuple[dict[str, float], list[np.ndarray]]:
+    """Return what a pass over the whole graph takes for each of the events that it comes after; and all rows.
+
+    These are what each layer after the first reads, and the last ones.
+    """
+    given, made = given_of(Graph(workload)), list[torch.Tensor]()
+    hooks = [conv.register_forward_hook(lambda *called: made.append(called[-1])) for conv in net.convs]
     began, cpu = time.perf_counter(), time.process_time()
     net(*given)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
-    return {"events_per_s": events / wall, "cpu_us": 1e6 * cpu / events}
+    for hook in hooks:
+        hook.remove()
+    rows = [*(one.relu().numpy() for one in made[:-1]), made[-1].numpy()]
+    return {"events_per_s": events / wall, "cpu_us": 1e6 * cpu / events}, rows
 
 
 def table_of(results: dict[str, dict[str, Any]], asked: argparse.Namespace) -> Table:
@@ -147,6 +161,8 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=EDGES)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     asked = parser.parse_args()
+    tell_what_it_took()
+    keep_freed_memory()
     torch.manual_seed(3)
     torch.set_grad_enabled(False)
     results = dict[str, dict[str, Any]]()

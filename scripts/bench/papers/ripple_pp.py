@@ -1,6 +1,6 @@
 """RIPPLE++'s throughput and latency by batch size, on graphs of its shapes: the paper's figures beside ours.
 
-    .venv/bin/python scripts/bench/papers/ripple_pp.py [--graphs arxiv reddit products] [--seconds 2]
+    .venv/bin/python scripts/bench/papers/ripple_pp.py [--graphs arxiv reddit products] [--seconds 1]
     .venv/bin/python scripts/bench/papers/ripple_pp.py --graphs reddit --models GC-S --scale 1    # the paper's size
 
 Section 6.2 and figure 4 of Naman et al., RIPPLE++ (2026): seven models of two layers, updates in batches of 1 to 1,000.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,9 @@ from rich.table import Table
 from torch import nn
 from torch_geometric.nn import GATConv, GINConv, GraphConv, SAGEConv
 
+from freshet.gnn.describe import describe_data
 from freshet.gnn.pyg.export import export_model
+from freshet.job.local.malloc import keep_freed_memory
 from freshet.job.size.miniature import GraphSize, operators_of
 from freshet.job.units import readable
 from freshet.state.memory.machine_memory import available_memory
@@ -41,9 +44,10 @@ from scripts.bench.papers.beside import Beside, a_second, finish, measured, perc
 from scripts.bench.peer_graph import BEGIN, LINKBENCH, Workload
 from scripts.bench.peer_systems import Net, WeightedNet
 from scripts.bench.throughput import machine
+from scripts.bench.took import tell_what_it_took
 
 BATCHES = (1000, 100, 10, 1)
-HIDDEN, EVENTS = 128, 200_000
+HIDDEN, EVENTS = 128, {"arxiv": 100_000, "reddit": 40_000, "products": 40_000}
 _PROCESS, _EDGE = 1_500_000_000, 70  # bytes, measured: of PyTorch with messages of a call; of an edge beside the tables
 
 
@@ -94,23 +98,31 @@ def shape_of(graph: str, scale: int) -> Shape:
     return shape if graph == "arxiv" else shape._replace(vertices=shape.vertices // scale, edges=shape.edges // scale)
 
 
-def needed(shape: Shape, net: Net) -> int:
+def needed(shape: Shape, folder: Path) -> int:
     """Return the bytes that a measurement takes at most: Freshet's tables, and the graph and rows beside them."""
-    present = int(shape.edges * BEGIN**3) + EVENTS  # of edges that are there, both of whose ends are, too
-    with tempfile.TemporaryDirectory() as folder:
-        export_model(net, folder, features=shape.width)
-        held = operators_of(Path(folder), GraphSize((shape.vertices,), (present,)))
+    held = operators_of(folder, GraphSize((shape.vertices,), (_present(shape),)))
     tables = sum(one.memory for one in held.values())
     rows = 8 * shape.vertices * (3 * shape.width + 2 * (HIDDEN + shape.classes))
     return int(_PROCESS + tables + rows + _EDGE * shape.edges)
 
 
-def check_memory(graph: str, shape: Shape, net: Net) -> None:
-    """Print what a measurement takes.
+def _present(shape: Shape) -> int:
+    """Return how many edges are there at most, both of whose ends are, too."""
+    return int(shape.edges * BEGIN**3) + max(EVENTS.values())
+
+
+def check_memory(graph: str, shape: Shape, folders: Sequence[Path]) -> None:
+    """Print what the measurement takes of that model of these folders which has most to keep.
 
     Raises: SystemExit where there is less.
     """
-    needs, there = needed(shape, net), available_memory()
+
+    def state(folder: Path) -> int:
+        told = describe_data(folder)
+        per_vertex, per_edge = told["state_bytes_per_vertex"], told["state_bytes_per_edge"]
+        return int(shape.vertices * per_vertex + _present(shape) * per_edge)
+
+    needs, there = needed(shape, max(folders, key=state)), available_memory()
     what = f"{graph}: {shape.edges:,} edges take {readable(needs)}, {readable(there)} are free"
     if needs > there:
         sys.exit(f"{what}; give a larger --scale, or leave it out of --graphs")
@@ -136,26 +148,43 @@ def table_of(graph: str, shape: Shape, results: dict[str, Beside]) -> Table:
     return table
 
 
+def of_graph(graph: str, shape: Shape, asked: argparse.Namespace, folder: Path) -> dict[str, Beside]:
+    """Measure the models on a graph, which is drawn once; the models are exported to the folder.
+
+    Raises: SystemExit where there is not enough memory.
+    """
+    nets, models, results = dict[str, Net](), dict[str, Any](), dict[str, Beside]()
+    for name in asked.models or (MODELS if graph == "arxiv" else ON_LARGE):
+        made = WeightedNet if name == "GC-W" else Net
+        nets[name] = made(MODELS[name], (shape.width, HIDDEN, shape.classes)).eval()
+        models[name] = export_model(nets[name], folder / name, features=shape.width)
+    check_memory(graph, shape, [folder / name for name in nets])
+    weighted = Workload(shape.vertices, shape.edges, EVENTS[graph], shape.width, weights=True, mix=LINKBENCH)
+    plain = weighted.without_weights()
+    for name, net in nets.items():
+        workload = weighted if name == "GC-W" else plain
+        results[name] = measured(workload, net, BATCHES, asked.seconds, model=models[name])
+        print(f"{graph} {name}", file=sys.stderr, flush=True)
+    return results
+
+
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), help="default: all on arxiv, three on the others")
     parser.add_argument("--scale", type=int, default=40, help="divides Reddit's and Products' shapes; 1: as published")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     asked = parser.parse_args()
+    tell_what_it_took()
+    keep_freed_memory()
     torch.manual_seed(3)
     torch.set_grad_enabled(False)
     console, everything = Console(width=190), dict[str, Any]()
     for graph in asked.graphs:
-        shape, results = shape_of(graph, asked.scale), dict[str, Beside]()
-        for model in asked.models or (MODELS if graph == "arxiv" else ON_LARGE):
-            is_weighted = model == "GC-W"
-            net = (WeightedNet if is_weighted else Net)(MODELS[model], (shape.width, HIDDEN, shape.classes)).eval()
-            check_memory(graph, shape, net)
-            workload = Workload(shape.vertices, shape.edges, EVENTS, shape.width, weights=is_weighted, mix=LINKBENCH)
-            results[model] = measured(workload, net, BATCHES, asked.seconds)
-            print(f"{graph} {model}", file=sys.stderr, flush=True)
+        shape = shape_of(graph, asked.scale)
+        with tempfile.TemporaryDirectory() as folder:
+            results = of_graph(graph, shape, asked, Path(folder))
         console.print(table_of(graph, shape, results))
         everything[graph] = {model: one._asdict() for model, one in results.items()}
     finish(everything)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,12 @@ def test_messages_of_an_epoch_are_some_of_a_recomputations(name: str) -> None:
     watch = Watch(engine.layers)
     engine.batch(10, 12)
     watch.end()
-    assert full_pass(net, workload, 10)["cpu_us"] > 0
+    with torch.no_grad():
+        taken, rows = full_pass(net, workload, 10)
+        made, full = (Affected(workload, net, rows=one).x for one in ([], rows))
+    assert taken["cpu_us"] > 0
+    assert len(made) == len(full) == 3
+    assert all(abs(one - other).max() <= TOLERANCE for one, other in zip(made, full, strict=True))
     graph = Graph(workload)
     graph.apply(0, 10)
     for work, reached in zip(watch.works, graph.affected(graph.apply(10, 12), 2), strict=True):
@@ -133,17 +139,21 @@ def test_messages_of_an_epoch_are_some_of_a_recomputations(name: str) -> None:
             assert (work.khop, work.khop_messages) == (len(reached), len(graph.in_edges(reached)))
 
 
-def test_a_graph_that_does_not_fit_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_does_not_fit_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As the model that takes most asks for it."""
     shape = ripple_pp.Shape(VERTICES, EDGES, 12, 3)
-    net = Net(ripple_pp.MODELS["GC-S"], (12, 8, 3)).eval()
-    needs = ripple_pp.needed(shape, net)
+    folders = [tmp_path / name for name in ("GC-S", "GA-A")]
+    for folder in folders:
+        export_model(Net(ripple_pp.MODELS[folder.name], (12, 8, 3)).eval(), folder, features=12)
+    few, needs = (ripple_pp.needed(shape, folder) for folder in folders)
+    assert few < needs
     for there in (needs, needs - 1):
         monkeypatch.setattr(ripple_pp, "available_memory", lambda there=there: there)
         if there == needs:
-            ripple_pp.check_memory("reddit", shape, net)
+            ripple_pp.check_memory("reddit", shape, folders)
         else:
             with pytest.raises(SystemExit, match=r"9,000 edges .* give a larger --scale"):
-                ripple_pp.check_memory("reddit", shape, net)
+                ripple_pp.check_memory("reddit", shape, folders)
 
 
 def test_figures_are_those_of_the_processor() -> None:
