@@ -132,7 +132,7 @@ class DividedBy(Module):
 
 
 class HeadsAndBias(Module):
-    """What a HypergraphConv makes of the means of its heads."""
+    """Rows that a HypergraphConv makes of the means of its heads."""
 
     def __init__(self, conv: HypergraphConv) -> None:
         """Take the conv."""
