@@ -29,6 +29,7 @@ from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.type_columns import refuse_statistics, type_columns
+from freshet.gnn.pyg.forward.typed_data import with_types_by_name
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import KindHead
@@ -174,6 +175,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         refuse(f"export_model takes a torch.nn.Module, got {type(module).__name__}")
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
+        module = with_types_by_name(module, asked.method)
         if isinstance(module, DeclaredModule):
             model = checked_model(module)
         elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(

@@ -143,7 +143,7 @@ class PartitionerStage:
         self._journal = Journal()
         self._markers = Markers(config, core, self.sweeper, self._journal, log)
         self._cutter = Cutter(config, log, self.lanes, self._markers, InputPositions(sources, topics))
-        self._refusals = Refusals(sources, original, core.features.kinds)
+        self._refusals = Refusals(sources, original, core.features)
         self.levels = {"journal_bytes": self._journal.level, **self.lanes.levels}
         self._unusual_ts: int | None = None  # the first of this attempt
         self._is_stamped = False  # whether keyed state says whose it is

@@ -18,8 +18,10 @@ from freshet.operators.parser.arrow.arrays import all_columns
 from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.records import records, to_json
 from freshet.partitioner.events import ALL_KEYS, NO_TS, OP_ADD_EDGE, OP_DEL_EDGE, OP_DEL_EDGES, OP_NAMES, Events
-from freshet.schema import ATTR
+from freshet.schema import ATTR, Features
+from freshet.type_columns import without_types
 
+ANY_FEATURES = Features(0)
 LETTERS_MAX = 1000  # of one message
 _RAW_BYTES_MAX = 8 << 20  # of the letters of one message that is a table, whose rows may share what they show
 
@@ -157,10 +159,10 @@ class Refusals:
     """The letters of events that the Partitioner refuses, epoch by epoch; a message may go on in the next one."""
 
     def __init__(
-        self, sources: Sequence[str], original: Callable[[int, int], bytes | None], kinds: Kinds | None = None
+        self, sources: Sequence[str], original: Callable[[int, int], bytes | None], features: Features = ANY_FEATURES
     ) -> None:
         """`sources` are the names of the sources, by index; `original` gives a record by source and number."""
-        self._sources, self._original, self._kinds = sources, original, kinds
+        self._sources, self._original, self._features = sources, original, features
         self._last: dict[tuple[int, int], tuple[int, int]] = {}  # by source and partition: position, letters there
 
     def letters(self, events: Events, rejected: Sequence[tuple[int, str]]) -> Iterator[DeadLetter]:
@@ -174,7 +176,7 @@ class Refusals:
             count = count + 1 if last == position else 1
             self._last[source, partition] = position, count
             if count <= LETTERS_MAX:
-                raw = self._original(source, position - 1) or _as_json(events, row, self._kinds)
+                raw = self._original(source, position - 1) or _as_json(events, row, self._features)
                 yield DeadLetter(reason, name, partition, position - 1, raw)
             else:
                 rest[origin, position] = rest.get((origin, position), 0) + 1
@@ -182,12 +184,12 @@ class Refusals:
             yield rest_of_message(origin, position - 1, count)
 
 
-def _as_json(events: Events, row: int, kinds: Kinds | None) -> bytes:
+def _as_json(events: Events, row: int, features: Features) -> bytes:
     """An event of a topic, as the Partitioner knows it: without what no graph keeps or says nothing."""
     op, ends = int(events.op[row]), [ids.slice(row, row + 1).to_list()[0] for ids in (events.a, events.b)]
-    record: dict[str, Any] = {"op": OP_NAMES[min(op, OP_DEL_EDGE)]}
+    kinds, record = features.kinds, dict[str, Any](op=OP_NAMES[min(op, OP_DEL_EDGE)])
     if op >= OP_ADD_EDGE:
-        record |= {"src": ends[0], "dst": ends[1]} | events.values.record(row)
+        record |= {"src": ends[0], "dst": ends[1]} | without_types(events.values[row : row + 1], features).record(0)
     else:
         record["id"] = ends[0]
     if events.x_row[row] >= 0:

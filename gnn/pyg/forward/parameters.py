@@ -120,7 +120,7 @@ class Parameters(NamedTuple):
             if self.held is None:
                 put_sizes(data, x.size(0), data, edge_index.size(1))
                 data.graph = _ogb_graph(data, x.size(0))
-                return _rows_of(function(data), x)
+                return rows_of(function(data), x)
             if self.data:
                 return self.held.call(function, data)
             function = partial(self.held.call, function, data)
@@ -143,7 +143,7 @@ class Parameters(NamedTuple):
         return function(*(x, edge_index)[: 1 + (self.takes_edges and self.edges is None)], **options)
 
 
-def _rows_of(made: Any, x: Any) -> Any:
+def rows_of(made: Any, x: Any) -> Any:
     """Return the rows of a result that is the Data that was given, with its x replaced.
 
     Raises: ExportError where it was not.

@@ -155,6 +155,40 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
         export_model(make().eval(), tmp_path, **options)
 
 
+class OfData(nn.Module):
+    """Takes all in one Data: RGCNConv, or rows that are looked up, by the types of its edges."""
+
+    def __init__(self, conv: Any, fields: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.emb, self.conv, self.fields = nn.Embedding(TYPES, 4), conv, fields
+
+    def forward(self, data: Any) -> Any:
+        x, edge_index, edge_type = data.x, data.edge_index, data.edge_type
+        if isinstance(self.conv, pyg.RGCNConv):
+            return self.conv(x, edge_index, edge_type).relu()
+        return self.conv(x, edge_index, self.emb(edge_type)).relu()
+
+
+class OfDataBeside(OfData):
+    def forward(self, data: Any) -> Any:
+        rows = torch.cat([self.emb(data["edge_type"]), data.edge_attr], dim=-1)
+        return self.conv(data.x, data.edge_index, rows).relu()
+
+
+def test_types_of_one_data(tmp_path: Path) -> None:
+    module = OfData(transformer()).eval()
+    assert_streams(module, export_model(module, tmp_path / "rows"), "module(graph)")  # type: ignore[arg-type]
+    beside = OfDataBeside(transformer(6)).eval()
+    model = export_model(beside, tmp_path / "beside", edge_features=2)
+    assert isinstance(model, Model)
+    assert_streams(beside, model, "module(Data(x=x, edge_index=edge_index, edge_type=edge_type, edge_attr=edge_attr))")
+    typed = OfData(pyg.RGCNConv(WIDTH, 4, TYPES)).eval()  # compared with the module as it is exported
+    assert [one.type for one in export_model(typed, tmp_path / "kinds", edge_types=["a", "b", "c"]).relations] == [  # type: ignore[union-attr]
+        *("a", "b", "c")
+    ]
+    assert type(typed).forward is OfData.forward
+
+
 def test_a_graph_for_its_module_has_types(tmp_path: Path) -> None:
     from freshet import to_torch
 

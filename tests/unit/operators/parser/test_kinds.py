@@ -207,7 +207,7 @@ def test_events_that_the_partitioner_refuses_are_shown_with_their_kinds() -> Non
     core = Partitioner(1, FEATURES, PartitionerConfig(ts_jump_ms=1000))
     core.partition(one_by_one(near * 20)[0])
     events, _ = one_by_one([*far, *near * 9])
-    letters = list(Refusals(["t"], lambda *_: None, KINDS).letters(events, core.partition(events).rejected))
+    letters = list(Refusals(["t"], lambda *_: None, FEATURES).letters(events, core.partition(events).rejected))
     rates = {"type": "rates", "src_kind": "shop", "dst_kind": "item"}
     shown = [*far[:5], far[5] | rates, {name: one for name, one in far[6].items() if name not in ("kind", "dst_kind")}]
     assert [orjson.loads(letter.raw) for letter in letters] == shown

@@ -15,6 +15,7 @@ from freshet.operators.parser.letter_box import DeadLetter
 from freshet.operators.parser.messages import RawMessage
 from freshet.operators.parser.rejects import Refusals
 from freshet.operators.sink.change_log_reader import Positions
+from freshet.partitioner.config import PartitionerConfig
 from freshet.partitioner.core import Partitioner
 from freshet.partitioner.reference.graph import ReferenceGraph
 from freshet.schema import Features
@@ -206,3 +207,16 @@ def test_a_restart_stands_in_the_log(tmp_path: Any) -> None:
     (tmp_path / "flink.log.1").write_text(line.format("CREATED", "RUNNING") + line.format("RUNNING", "RESTARTING"))
     (tmp_path / "flink.log").write_text(line.format("RESTARTING", "RUNNING"))
     assert states_in_log(tmp_path) == ["CREATED", "RUNNING", "RESTARTING", "RUNNING"]
+
+
+def test_a_refused_event_is_shown_without_the_columns_of_its_type() -> None:
+    features = Features(IN_WIDTH, EDGE_WIDTH + 2, types=2)
+    parser = Parser(features, "int", ["a", "b"])
+    record = edge_event(random.Random(1)) | {"op": "add_edge", "type": "b", "attr": [0.5] * EDGE_WIDTH, "ts": 10**12}
+    near = {"op": "add_vertex", "id": 9, "ts": 0}
+    core = Partitioner(1, features, PartitionerConfig(ts_jump_ms=1000, edge_types=("a", "b")))
+    core.partition(parser.parse_jsonl(b"\n".join([orjson.dumps(near)] * 20), ORIGIN)[0])
+    events, none = parser.parse_jsonl(b"\n".join(map(orjson.dumps, [record, *[near] * 9])), ORIGIN._replace(source=0))
+    (letter,) = Refusals([SOURCE], lambda *_: None, features).letters(events, core.partition(events).rejected)
+    assert (none, orjson.loads(letter.raw)["attr"]) == ([], [0.5] * EDGE_WIDTH)
+    assert events.values.attr is not None and events.values.attr[0].tolist() == [0.0, 1.0, *[0.5] * EDGE_WIDTH]
