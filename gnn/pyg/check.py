@@ -25,7 +25,7 @@ from freshet.gnn.oracles import kinds as oracle
 from freshet.gnn.oracles import own_scale, whole_graph, whole_kinds
 from freshet.gnn.oracles.scaled import Scaled
 from freshet.gnn.plan import compile_plan
-from freshet.gnn.pyg.errors import RECORDED, ExportError
+from freshet.gnn.pyg.errors import DIFFERS, RECORDED, ExportError
 from freshet.gnn.pyg.finite import refuse_rows
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.looking_up import shortened
@@ -227,7 +227,7 @@ def _judged(what: str, made: Rows, ours: list[Scaled], about: str) -> float:
             f"a value, allowed {TOLERANCE:g}, on {about}. A layer does something that Freshet did "
             "not see (a branch on what it reads, perhaps). Nothing was written"
         )
-        raise ExportError(msg).of(RECORDED)
+        raise ExportError(msg).of(DIFFERS)
     return largest
 
 

@@ -89,15 +89,18 @@ class FrontedConv(EncodedConv):
 
 
 class EndColumns(NamedTuple):
-    """EndColumns of the rows of an end, 0 for sources and 1 for targets; width 0 for all."""
+    """EndColumns of the rows of an end, 0 for sources and 1 for targets; width 0 for all. flat: one number of each."""
 
     end: int
     begin: int = 0
     width: int = 0
+    flat: bool = False
 
     def of(self, x: Any) -> Any:
         """Return these columns of rows, or of a pair of them."""
         rows = x if isinstance(x, Tensor) else x[self.end]
+        if self.flat:
+            return rows[:, self.begin]
         return rows[:, self.begin : self.begin + self.width] if self.width else rows
 
 

@@ -16,12 +16,17 @@ WIDTH = "width"
 OUT_EDGES = "out-edges"
 """Of an error: a conv reads edges the other way round, which a relation that mirrors them has."""
 
+DIFFERS = "differs"
+"""Of an error: all was read, and the model does not give what the module gives."""
+INSIDE = "inside"
+"""Of an error: a conv of the user's own goes along the edges and against them, which what it propagates says."""
+
 
 class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
     about = ""
-    """`RECORDED`, `OUT_EDGES`, `WIDTH` or nothing."""
+    """`RECORDED`, `OUT_EDGES`, `WIDTH`, `DIFFERS`, `INSIDE` or nothing."""
 
     def of(self, about: str) -> Self:
         """Return the error, as one about that."""

@@ -21,19 +21,20 @@ from freshet.gnn.kinds.model import KindsModel, load_any_model
 from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, WIDTH, refuse
+from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, WIDTH, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
+from freshet.gnn.pyg.forward.propagated import is_own
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.type_columns import refuse_statistics, type_columns
 from freshet.gnn.pyg.forward.typed_data import with_types_by_name
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
 from freshet.gnn.pyg.kinds.building import KindHead
-from freshet.gnn.pyg.kinds.calling import ModuleCall, reads_kinds, types_left
+from freshet.gnn.pyg.kinds.calling import ModuleCall, edge_sets_of, reads_kinds, types_left
 from freshet.gnn.pyg.kinds.export import KindsAsked, kinds_model
 from freshet.gnn.pyg.kinds.looking_up import StoredGraph
 from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
@@ -224,15 +225,37 @@ def _recorded_where_needed(
 
     Raises: ExportError saying why it is none, as far as it can be read otherwise.
     """
-    refused = list[ExportError]()
-    for way in (asked, asked._replace(recorded=True)):
+    refused, recorded = list[ExportError](), asked._replace(recorded=True)
+    for way in (asked, recorded, recorded._replace(opened=True)):
+        if way.opened and not _may_be_opened(module, asked.method, refused):
+            break
         try:
             return model_of(module, way, more, checks)
         except ExportError as error:
             refused.append(error)
         if refused[-1].about == OUT_EDGES:
             return _recorded_where_needed(kinds_model, module, asked._replace(both_ways=True), more, checks)
-    raise _refusal(*refused)
+    first = _refusal(*refused[:2])
+    if len(refused) > 2 and str(refused[2]) not in str(first):
+        raise ExportError(f"{first}. Looked into: {refused[2]}").of(first.about)
+    raise first
+
+
+def _may_be_opened(module: Any, method: str, refused: Sequence[ExportError]) -> bool:
+    """Return whether convs of the user's own are looked into: those that go against edges, or get several sets of them.
+
+    Also where one has a way of its own for a matrix of edges, and the model is another one without that.
+    """
+    own = [part for part in module.modules() if is_own(part)]
+    if not own:
+        return False
+    causes = list[BaseException | None](refused)
+    while any(causes):
+        if any(isinstance(one, ExportError) and one.about == INSIDE for one in causes):
+            return True
+        causes = [one and one.__cause__ for one in causes]
+    differs = any(one.about == DIFFERS for one in refused)
+    return bool(edge_sets_of(getattr(module, method))) or (differs and any(one.fuse for one in own))
 
 
 _NAMES_A_PART = re.compile(r"export_model\(model\.[\w.]+, folder\)$")
@@ -245,7 +268,7 @@ def _refusal(first: ExportError, second: ExportError) -> ExportError:
         return first
     if second.about == WIDTH:
         return second
-    if second.about != RECORDED:
+    if second.about not in (RECORDED, DIFFERS):
         line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))
         return second if line and other and line[0] not in str(second) else first  # past what is read as it runs
     place, _, what = str(second).partition(": ")

@@ -20,8 +20,8 @@ from freshet.gnn.convs.base import ExistingLoops
 from freshet.gnn.model import explain
 from freshet.gnn.own.loading import classes_of, layer_class
 from freshet.gnn.pyg.encoded_conv import EncodedConv
+from freshet.gnn.pyg.errors import INSIDE, refuse
 from freshet.gnn.pyg.errors import ExportError as ExportError
-from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.read_convs import reads_as_it_runs
 from freshet.gnn.rows.layer import Layer
 from freshet.kinds_graph import KindsGraph
@@ -315,7 +315,7 @@ def check_conv(step: Step) -> None:
     if conv.flow != "source_to_target":
         msg = f"{step.name}: flow={conv.flow!r} is not supported, messages flow source_to_target. Nearest: that "
         msg += "flow, and edges the other way round in the stream"
-        raise ExportError(msg)
+        raise ExportError(msg).of(INSIDE)
     if conv.decomposed_layers > 1:
         refuse(f"{step.name}: decomposed_layers={conv.decomposed_layers} is not supported")
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
+from freshet.gnn.pyg.running import copy_of
 from freshet.operators.epochs.cut_log import CutLog
 from tests.support.simulation.drawn import simulate
 from tests.support.simulation.drawn_kinds import draw_kinds
@@ -81,9 +82,19 @@ def _caller(
                 key: one for (key, one), of in zip(edges.items(), model.relations, strict=True) if of.mirrors is None
             }
         dicts = {"edge_weight_dict": weights, "edge_attr_dict": attributes}
+        of_all = (
+            {}
+            if "x_dict" in call
+            else {
+                "edge_weight": torch.cat([weights[one] for one in edges]),
+                "edge_attr": torch.cat([attributes[one] for one in edges]),
+            }
+        )
         torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
         try:
-            made = eval(call, {"module": module, "nn": nn, "Data": Data, **dicts, **_arguments(x, edges)})
+            made = eval(
+                call, {"module": copy_of(module), "nn": nn, "Data": Data, **dicts, **_arguments(x, edges, of_all)}
+            )
         finally:
             torch.set_default_dtype(torch.float32)
         (kind,) = model.out
@@ -98,10 +109,10 @@ def _places(model: KindsModel, kind: str, ids: Any) -> Any:
     return ids if kind in model.learned else torch.arange(len(ids))
 
 
-def _arguments(x: dict[str, Any], edges: dict[Any, Any]) -> dict[str, Any]:
-    """Return what the call of a table's entry names."""
+def _arguments(x: dict[str, Any], edges: dict[Any, Any], of_all: dict[str, Any]) -> dict[str, Any]:
+    """Return what the call of a table's entry names; `of_all`: what edges have, those of all relations."""
     types = [torch.full((one.shape[1],), number) for number, one in enumerate(edges.values())]
     typed = {"x": next(iter(x.values())), "edge_index": torch.cat([*edges.values()], 1), "edge_type": torch.cat(types)}
     sets = {f"{relation}_edge_index": of for (_, relation, _), of in edges.items()}
-    graph = SimpleNamespace(x=typed["x"], edge_index=typed["edge_index"], num_nodes=len(typed["x"]))
-    return {"x_dict": x, "edge_index_dict": edges, "graph": graph, **typed, **sets}
+    graph = SimpleNamespace(x=typed["x"], edge_index=typed["edge_index"], num_nodes=len(typed["x"]), **of_all)
+    return {"x_dict": x, "edge_index_dict": edges, "graph": graph, **typed, **sets, **of_all}

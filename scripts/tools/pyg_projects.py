@@ -1,7 +1,8 @@
 """Models of public projects with PyTorch Geometric, exported and compared with PyG on a stream.
 
 The table pyg_projects.toml says which, at which commits. Nothing is fetched: `--checkouts` is a folder that has each
-repository as OWNER+NAME. What a file imports from elsewhere and does not have here is left out of it.
+repository as OWNER+NAME. What a file imports from elsewhere and does not have here is left out of it; for torch_sparse
+stands what tests/support/graphs/sparse_tensors.py has of it.
 
 `why` of an entry says what stands against a model that is refused; `edit` has texts of its script and what to write in
 their place, at most ten lines, as the refusal recommends. Such a model is tried again.
@@ -16,7 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scripts.tools.pyg_examples import Outcome, outcomes
+from tests.support.graphs.sparse_tensors import stand_in
+
+stand_in()
+
+from scripts.tools.pyg_examples import Outcome, outcomes  # noqa: E402 - PyG looks for torch_sparse as it is imported
 
 TABLE = Path(__file__).with_name("pyg_projects.toml")
 

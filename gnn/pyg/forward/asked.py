@@ -18,7 +18,8 @@ class Asked(NamedTuple):
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
     way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
     columns: parameters that take columns of the rows each, with their widths, in order. types: the parameter that takes
-    the types of edges, where these are columns of attributes.
+    the types of edges, where these are columns of attributes. opened: whether convs of the user's own are looked into,
+    beside being recorded.
     """
 
     method: str = "forward"
@@ -29,6 +30,7 @@ class Asked(NamedTuple):
     heads: tuple[str, ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
     types: TypeColumns | None = None
+    opened: bool = False
 
     def is_of_head(self, name: str) -> bool:
         """Return whether an operation, by its name, is one of a head."""

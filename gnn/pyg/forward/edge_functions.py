@@ -52,8 +52,14 @@ def _by_name(name: str) -> Callable[..., Any]:
 _OPERATIONS = {name: _by_name(name) for name in _NAMES}
 OPERATIONS = frozenset(_OPERATIONS.values())
 """Calls of functions of edges in a traced graph."""
+EDGES_FIRST = frozenset(one for name, one in _OPERATIONS.items() if name not in _OF_ONE)
+"""Operations that return edges, and what these have."""
 FRESH = frozenset(_OPERATIONS[name] for name in _OF_ONE)
 """Operations that make new memory."""
+
+
+class EdgesByMethods:
+    """Edges in a form of their own, which has PyG's functions of edges that it knows as methods."""
 
 
 @contextmanager
@@ -80,6 +86,8 @@ def homes_of(module: Module) -> list[dict[str, Any]]:
 
 def _hooked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], EdgesByMethods):
+            return getattr(args[0], name)(*args[1:], **options)
         traced = next((one for one in (*args, *options.values()) if isinstance(one, torch.fx.Proxy)), None)
         if traced is None:
             return function(*args, **options)

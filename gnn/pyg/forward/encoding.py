@@ -13,7 +13,7 @@ from freshet.gnn.pyg.encoded_conv import VERTICES, FunctionOfEdges
 from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, ExportError, refuse
 from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
-from freshet.gnn.pyg.forward.edge_functions import OPERATIONS
+from freshet.gnn.pyg.forward.edge_functions import EDGES_FIRST, OPERATIONS
 from freshet.gnn.pyg.forward.opening import opened
 from freshet.gnn.pyg.forward.places import label_of
 from freshet.gnn.pyg.forward.recorded import RecordingReader, is_of_rows
@@ -175,22 +175,52 @@ class EncodingReader(RecordingReader):
         return found
 
     def _brought_to(self, node: Any) -> set[int]:
-        """Return the ends at which a function of rows and edges brings rows of edges together: 0 for sources."""
-        found, seen, waiting = set[int](), set[Any](), [(node, False)]
+        """Return the ends at which a function of rows and edges brings rows of edges together: 0 for sources.
+
+        Those at which it counts edges, or sums what these have, are what matters where it brings no rows together.
+        """
+        found, counted, seen = set[int](), set[int](), set[Any]()
+        waiting: list[tuple[Any, bool | None]] = [(node, None)]
         while waiting:
-            one, as_index = waiting.pop()
-            if (one, as_index) in seen or one in self._rows or one in self._constants:
+            one, brought = waiting.pop()
+            if (one, brought) in seen or one in self._rows or one in self._constants:
                 continue
-            seen.add((one, as_index))
-            end = self._samples.index_of(one) if as_index else None
+            seen.add((one, brought))
+            end = None if brought is None else self._end_of(one)
             if end is not None:
-                found.add(end)
+                (found if brought else counted).add(end)
                 continue
             label = label_of(one).split(" ")[0].strip("_")
-            is_brought = label in BROUGHT_TOGETHER or one.target in OPERATIONS
-            gathers = label in TAKEN_BY_INDEX
-            waiting += [(other, is_brought or (as_index and not gathers)) for other in one.all_input_nodes]
-        return found
+            if label in BROUGHT_TOGETHER or one.target in OPERATIONS:
+                brought = bool(self._read_rows(one))
+            elif label in TAKEN_BY_INDEX:
+                brought = None
+            waiting += [(other, brought) for other in one.all_input_nodes]
+        return found or counted
+
+    def _end_of(self, node: Any) -> int | None:
+        """Return which ends of edges a node is, 0 for sources, with those of added self-loops or not."""
+        if (end := self._samples.index_of(node)) is not None:
+            return end
+        if label_of(node) != "getitem" or node.args[1] not in (0, 1) or not hasattr(node.args[0], "args"):
+            return None
+        ends = self._both_ends(node.args[0])
+        return None if ends is None else ends[node.args[1]]
+
+    def _both_ends(self, node: Any) -> tuple[int, int] | None:
+        """Return the ends that the rows of what is made of edges are; None for anything else."""
+        if node in self._samples:
+            return (1, 0) if self._samples.is_turned(node) else (0, 1) if self._samples.is_first(node) else None
+        label = label_of(node)
+        if label == "getitem" and node.args[1] == 0 and getattr(node.args[0], "target", None) in EDGES_FIRST:
+            return self._both_ends(node.args[0].args[0]) if node.args[0].args else None
+        if label == "stack" and isinstance(node.args[0], tuple | list) and len(node.args[0]) == 2:
+            one, other = map(self._end_of, node.args[0])
+            return (one, other) if one is not None and other is not None else None
+        if label == "flip" and node.args[1] in (0, (0,), [0]):
+            ends = self._both_ends(node.args[0])
+            return None if ends is None else ends[::-1]
+        return None
 
     def _function_of_edges(self, node: Any) -> str:
         """Note a function of rows and edges; returns the name of its rows.
@@ -338,8 +368,19 @@ class EncodingReader(RecordingReader):
 
 
 def _is_size(node: Any) -> bool:
-    """Return whether an operation gives a size of what it reads, as x.size(0) or x.shape[0] do."""
+    """Return whether an operation gives a size of what it reads, as x.size(0) or x.shape[0] do, or the type of it."""
     label = label_of(node)
     if label == "getitem":
         return _is_size(node.args[0])
-    return label == "size" or (label == "getattr" and node.args[1] == "shape")
+    if label == "mul":  # several times a shape, as 2 * x.shape[:1]
+        of = [one for one in node.args if type(one) is not int]
+        return len(of) == 1 < len(node.args) and _is_shape(of[0])
+    return label == "size" or (label == "getattr" and node.args[1] in ("shape", "dtype", "device"))
+
+
+def _is_shape(node: Any) -> bool:
+    """Return whether an operation gives a shape, or some of its sizes in a tuple."""
+    if label_of(node) == "getitem":
+        return isinstance(node.args[1], slice) and _is_shape(node.args[0])
+    is_shape = label_of(node) == "getattr" and node.args[1] == "shape"
+    return is_shape or (label_of(node) == "size" and len(node.args) + len(node.kwargs) == 1)

@@ -268,7 +268,7 @@ def _graph(
     root = TracedRoot(module, call)
     if asked.method != "forward":
         root.inner.forward = getattr(root.inner, asked.method)
-    graph, given = Tracer(root.inner, head, how.shapes, edge_functions=asked.recorded).graph_of(
+    graph, given = Tracer(root.inner, head, how.shapes, edge_functions=asked.recorded, opened=asked.opened).graph_of(
         root, name or type(module).__name__
     )
     root.inner = module

@@ -15,7 +15,7 @@ import torch
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError
-from freshet.gnn.pyg.forward.edge_functions import function_of_edges, homes_of
+from freshet.gnn.pyg.forward.edge_functions import EdgesByMethods, function_of_edges, homes_of
 from freshet.gnn.pyg.forward.places import place_here
 
 _TAKEN = "Nearest: products with rows, as adj @ x"
@@ -27,7 +27,7 @@ _OF_COO = ("indices", "values", "size")
 _REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "min": "min", "max": "max"}
 
 
-class EdgeMatrix:
+class EdgeMatrix(EdgesByMethods):
     """A sparse matrix whose entries are edges: (row, col) of each, and a value or 1."""
 
     is_sparse, is_cuda, layout = True, False, torch.sparse_coo
@@ -195,6 +195,29 @@ class EdgeMatrix:
         edges, value = function_of_edges("remove_self_loops")(self.as_edges(), self._value)
         edges, value = function_of_edges("add_self_loops")(edges, value, num_nodes=self._sizes[0], **loops)
         return self._made(edges[1], edges[0], None if self._value is None else value, self._sizes)
+
+    def gcn_norm(
+        self,
+        edge_weight: Any = None,
+        num_nodes: Any = None,
+        improved: bool = False,
+        add_self_loops: bool = True,
+        *_: Any,
+        **__: Any,
+    ) -> EdgeMatrix:
+        """Return the matrix with its values divided by the roots of the sums of both ends' rows, as PyG does it.
+
+        Raises: ExportError where several edges are one entry.
+        """
+        self.coo()
+        adj = self
+        if self._value is None and improved and add_self_loops:
+            adj = self * 1.0
+        if add_self_loops:
+            adj = adj.fill_diag(2.0 if improved else 1.0)
+        roots = adj.sum(1).pow(-0.5)
+        roots = roots.masked_fill(roots == float("inf"), 0.0)
+        return roots.view(-1, 1) * adj * roots.view(1, -1)
 
     def as_edges(self) -> Any:
         """Return edges along which a conv brings together what the matrix does."""

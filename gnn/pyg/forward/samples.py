@@ -112,6 +112,11 @@ class Samples:
             return None
         return next((end for end in (0, 1) if torch.equal(value, edges[0][end])), None)
 
+    def is_first(self, node: Any) -> bool:
+        """Return whether a node is all edges of the one relation as they came."""
+        value, edges = self._values.get(node), self._every["edges"][0]
+        return isinstance(value, torch.Tensor) and value.dtype == edges.dtype and torch.equal(value, edges)
+
     def is_turned(self, node: Any) -> bool:
         """Return whether a node is all edges of the one relation, the other way round."""
         value, edges = self._values.get(node), self._every["edges"][0]
@@ -240,7 +245,12 @@ class Samples:
             return given.node.args[1] in _ATTRIBUTES
         if label == "getitem":
             value, index = self._values.get(given.node.args[0]), given.node.args[1]
+            if isinstance(value, tuple) and isinstance(index, slice):  # some of the sizes of a shape
+                return not list(nodes_in(index))
             return self._keeps_its_place(index) and (value is None or self._takes_all(value, index))
+        if label == "mul":  # 2 * x.shape[:1]
+            values = [self._values.get(one, one) for one in given.node.args]
+            return any(isinstance(one, tuple) for one in values) and any(type(one) is int for one in given.node.args)
         if label == "narrow":
             return self.is_number(given.node.kwargs.get("length", given.node.args[-1]))
         if label == "sub":  # as trim_to_layer does

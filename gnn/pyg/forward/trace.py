@@ -69,7 +69,7 @@ def trace(module: Module, head: str | None = None, asked: Asked = FORWARD) -> Tr
         return trace_forward(module, head, asked)
     if is_plain(module, Sequential):
         return _sequential(module, head, asked)
-    whole = _whole(module, added=bool(asked.edge_features))
+    whole = None if asked.opened else _whole(module, added=bool(asked.edge_features))
     if whole is None:
         return trace_forward(module, head, asked)
     if asked.output is not None:

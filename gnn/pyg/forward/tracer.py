@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn import Module
@@ -18,10 +18,13 @@ from torch_geometric.data import storage
 from torch_geometric.nn import DeepGraphInfomax, DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.dims import known_dims
+from freshet.gnn.pyg.forward.edge_counts import COUNTS, compared_counts
 from freshet.gnn.pyg.forward.edge_functions import as_operations
 from freshet.gnn.pyg.forward.matrices import EdgeMatrix, matrices_of_edges, with_edges
 from freshet.gnn.pyg.forward.parameters import STANDARD, ModuleInputs, Shapes, reads_dicts
-from freshet.gnn.pyg.forward.places import blamed, place_here, where
+from freshet.gnn.pyg.forward.places import blamed, is_library, place_here, where
+from freshet.gnn.pyg.forward.propagated import is_own, open_convs
 from freshet.gnn.pyg.forward.sizes import RecordedSize, Refusing
 from freshet.gnn.pyg.forward.unread import is_alike
 from freshet.gnn.pyg.forward.untouched import is_plain
@@ -63,8 +66,14 @@ class RowsProxy(torch.fx.Proxy):
         super().__setattr__(name, value)
 
     def dim(self) -> Any:
-        """Return the number of dimensions, which that of an input is known by."""
-        return self.node.meta.get("dim") or self.tracer.create_proxy("call_method", "dim", (self,), {})
+        """Return the number of dimensions: that of an input is known, and others where functions are looked into.
+
+        PyG's own functions of edges ask for it before they are refused by name.
+        """
+        known = self.node.meta.get("dim")
+        if known is None and self.tracer.has_edge_functions:
+            known = known_dims(self.node, self.tracer.root)
+        return known or self.tracer.create_proxy("call_method", "dim", (self,), {})
 
     ndim = property(dim)
 
@@ -72,6 +81,12 @@ class RowsProxy(torch.fx.Proxy):
     def dtype(self) -> Any:
         """The type of its numbers, which that of edges is known by."""
         return self.node.meta.get("dtype") or self.tracer.create_proxy("call_function", getattr, (self, "dtype"), {})
+
+    def __hash__(self) -> int:
+        """Refuse to be looked up by code of a conv that is looked into: what is there may be another for each graph."""
+        if self.tracer.is_looking and not is_library(sys._getframe(1)):
+            self.tracer.refuse_once(ExportError(f"{place_here()} looks something up by numbers of the graph"))
+        return id(self)
 
     def __len__(self) -> int:
         """Return the length of a parameter or buffer; that of rows is a number of vertices, which torch.fx refuses."""
@@ -200,13 +215,16 @@ class Tracer(torch.fx.Tracer):
         names: ModuleInputs = _NAMES,
         *,
         edge_functions: bool = False,
+        opened: bool = False,
     ) -> None:
         """Set the module to trace, None for a function; and the shapes and names of its inputs.
 
-        `edge_functions`: whether PyG's functions of edges are operations, too.
+        `edge_functions`: whether PyG's functions of edges are operations, too. `opened`: whether convs of the user's
+        own are looked into.
         """
         super().__init__()
-        self.has_edge_functions = edge_functions
+        self.has_edge_functions, self.is_looking = edge_functions, opened
+        self._refused: ExportError | None = None  # which code that is looked into may have caught
         self._module, self._head, self._shapes, self._names = module, head, shapes, names
         self.given: ModuleInputs
 
@@ -220,10 +238,14 @@ class Tracer(torch.fx.Tracer):
 
         Raises: ExportError naming what cannot be traced, and where.
         """
+        if self.is_looking:
+            open_convs(root)
         try:
             functions = as_operations(root) if self.has_edge_functions else nullcontext()
             with rows_as_tensors(), functions, matrices_of_edges(root):
                 graph, self.given = traced(self._module, lambda: (self.trace(root), self.given))
+            if self._refused is not None:
+                raise self._refused
         except ExportError:
             raise
         except Exception as error:
@@ -264,6 +286,9 @@ class Tracer(torch.fx.Tracer):
         )
         for one in edges:
             one.node.meta["dtype"] = torch.int64
+        for dim, of in ((1, edges), (0, weights), (0, attributes)):
+            for relation, one in enumerate(of):
+                one.node.meta[COUNTS] = dim, relation
         typed = None if types is None else self._placeholder(types, 1)
         self.given = ModuleInputs(rows, edges, weights, attributes, typed, [self._placeholder(name, 1) for name in ids])
         return root_fn, [self.root, self.given]
@@ -276,6 +301,22 @@ class Tracer(torch.fx.Tracer):
     def proxy(self, node: Any) -> Any:
         """Return the placeholder for the result of an operation."""
         return RowsProxy(node, self)
+
+    def to_bool(self, obj: Any) -> bool:
+        """Return the outcome of a branch on numbers of edges that are the same; others are refused."""
+        if (known := compared_counts(obj.node)) is not None:
+            return known
+        if self.is_looking:
+            self.refuse_once(ExportError(f"{place_here()} branches on numbers of the graph"))
+        return bool(super().to_bool(obj))
+
+    def refuse_once(self, error: ExportError) -> NoReturn:
+        """Refuse what is traced, also where its code catches that.
+
+        Raises: ExportError, always.
+        """
+        self._refused = self._refused or error
+        raise self._refused
 
     def create_arg(self, a: Any) -> Any:
         """Return an argument as the graph has it.
@@ -294,16 +335,21 @@ class Tracer(torch.fx.Tracer):
             return True
         if type(m) in (DeepGraphInfomax, DirGNNConv, GroupAddRev) or is_plain(m, Sequential):  # which call others
             return False
+        if self._opens(m):
+            return False
         if isinstance(m, MessagePassing) or type(m).__module__.startswith("torch_geometric.") or written_class(m):
             return True
         return super().is_leaf_module(m, module_qualified_name)
+
+    def _opens(self, m: Module) -> bool:
+        return self.is_looking and is_own(m)
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Note a call; GroupAddRev by what it computes, since its forward saves memory in a way that is not traced.
 
         Of DeepGraphInfomax its embeddings alone: the rest is of corrupted rows, which training has.
         """
-        if isinstance(m, MessagePassing):
+        if isinstance(m, MessagePassing) and not self._opens(m):
             args, kwargs = with_edges(m, args, kwargs)
         if type(m) in (GroupAddRev, DeepGraphInfomax):
             forward = partial(_reversible if type(m) is GroupAddRev else _embedded, m)

@@ -95,7 +95,7 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     frozen = None if given is None else gather(module, call, kinds, given)
     with naming_weights(module):
         by_ids = {kind: of for kind, of in ids.items() if kind not in features}
-        traced = graph_of(module, name, call, kinds, edge_functions=asked.recorded)
+        traced = graph_of(module, name, call, kinds, edge_functions=asked.recorded, opened=asked.opened)
         found = read(*traced, kinds, asked, frozen, by_ids, features)
         ops = found.operations
         embeddings, heads = heads_of(module, ops, found.results, kinds, more.head)

@@ -34,6 +34,11 @@ _SIZED = {
 class EdgesReader(LookingReader):
     """A reader of a forward with kinds that knows edges of types, and functions along the edges of a relation."""
 
+    def __init__(self, *given: Any, **more: Any) -> None:
+        """Take what a reader with kinds takes."""
+        super().__init__(*given, **more)
+        self._counts = dict[Any, str]()  # rows of numbers that are counted along the other relation
+
     def _settle(self, node: Any) -> None:
         mixed = node in self._mixed
         if mixed and not self._read_relations(node):  # what it read of edges are rows by now
@@ -90,15 +95,18 @@ class EdgesReader(LookingReader):
                 1 - ends_at.pop()
             )  # the first relation ends at the second row of its edges, its mirror at the first
         source, target = kinds = self._kinds.ends(relation)
+        counts = self._counted_elsewhere(node, relation) if self._both_ways else {}
         ends, columns, two_kinds = list[str](), dict[str, EndColumns](), source != target
         for end, kind in enumerate(kinds if two_kinds else (source,)):
-            of_kind = sorted(name for name in self._read_rows(node) if self._ops.kind[name] == kind)
+            read = self._read_rows(node) | set(counts.values())
+            of_kind = sorted(name for name in read if self._ops.kind[name] == kind)
             ends.append(self._beside(node, of_kind) if of_kind else self._ops.inputs[kind])
             columns |= self._columns(node, end, of_kind)
         self._sizes.clear()
 
         def given(one: Any) -> str | None:
-            return _parameter(self._rows[one]) if one in self._rows else self._given_of_edges(node, one, reads)
+            rows = self._rows.get(one) or counts.get(one)
+            return self._given_of_edges(node, one, reads) if rows is None else _parameter(rows)
 
         function = self._again(node, given)
         if function is None or reads.get("edge_index", along) != along:
@@ -107,6 +115,26 @@ class EdgesReader(LookingReader):
         step = Encoding({}, {}, {}, set(reads)).step(self._name(node), None, pair=two_kinds, two_kinds=two_kinds)
         step = step._replace(op=FunctionOfEdges(function, sizes, columns, turned=relation != along))
         return self._on_relation(node, OnRelation(relation, ends[0], ends[-1], step), [], {})
+
+    def _counted_elsewhere(self, node: Any, relation: int) -> dict[Any, str]:
+        """Return what a function counts or sums of edges alone at the ends that it brings no rows to, as rows.
+
+        These are aggregates along the other relation of the two, a number for each vertex.
+        """
+        found, seen, waiting = dict[Any, str](), set[Any](), list(node.all_input_nodes)
+        while waiting:
+            one = waiting.pop()
+            if one in seen or one in self._rows or one in self._constants or one in self._samples:
+                continue
+            seen.add(one)
+            is_count = self._dims(one) == 1 and not self._is_along(one) and not self._read_rows(one)
+            if is_count and self._brought_to(one) == {relation}:
+                if one not in self._counts:
+                    self._counts[one] = self._function_of_edges(one)
+                found[one] = self._counts[one]
+            else:
+                waiting += one.all_input_nodes
+        return found
 
     def _beside(self, node: Any, names: Sequence[str], end: int = 0) -> str:
         """Return the name of the rows of several layers side by side, or of those of one; `end`: of two of a conv."""
@@ -119,17 +147,18 @@ class EdgesReader(LookingReader):
 
         Raises: ExportError where it is unknown how wide rows of several layers are.
         """
+        counts = set(self._counts.values())
         if len(names) < 2:
-            return {_parameter(name): EndColumns(end) for name in names}
+            return {_parameter(name): EndColumns(end, flat=name in counts) for name in names}
         found, begin = dict[str, EndColumns](), 0
         for name in names:
-            width = known_width(self._ops, name, self._kinds)
+            width = 1 if name in counts else known_width(self._ops, name, self._kinds)
             if width is None:
                 msg = f"the width of {name} is unknown; " + how_wide(
                     self._kinds, self._kinds.names[self._ops.kind[name]]
                 )
                 raise ExportError(msg).of(WIDTH)
-            found[_parameter(name)] = EndColumns(end, begin, width)
+            found[_parameter(name)] = EndColumns(end, begin, width, flat=name in counts)
             begin += width
         return found
 

@@ -43,14 +43,14 @@ _REFUSED = {
 class KindsTracer(Tracer):
     """Traces one module whose inputs come by kind and relation."""
 
-    def __init__(self, module: Module, kinds: Metadata, *, typed: bool, edge_functions: bool) -> None:
+    def __init__(self, module: Module, kinds: Metadata, *, typed: bool, edge_functions: bool, opened: bool) -> None:
         """Set the module to trace; `typed`: whether it is called with types of edges."""
         rows, relations = range(len(kinds.names)), range(1 if typed else len(kinds.relations))
         weights, attributes = ([f"{name}_{j}" for j in relations] for name in ("edge_weight", "edge_attr"))
         edges, ids = [f"edge_index_{j}" for j in relations], [f"node_id_{i}" for i in rows]
         types = "edge_type" if typed else None
         names = ModuleInputs([f"x_{i}" for i in rows], edges, weights, attributes, types, ids)
-        super().__init__(module, names=names, edge_functions=edge_functions)
+        super().__init__(module, names=names, edge_functions=edge_functions, opened=opened)
         self._has_mirrors = not typed and len(kinds.names) == 1 and any(one is not None for one in kinds.mirrors)
 
     @property
@@ -74,7 +74,7 @@ class KindsTracer(Tracer):
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Return whether a module is one operation; what only calls others by kind or relation is looked into."""
         if isinstance(m, MessagePassing):
-            return True
+            return not self._opens(m)
         return type(m) not in _OPENED and super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: Module, forward: Any, args: Any, kwargs: Any) -> Any:
@@ -118,14 +118,16 @@ def _is_of_edges(nodes: Sequence[Any]) -> bool:
 
 
 def graph_of(
-    module: Module, name: str, call: ModuleCall, kinds: Metadata, *, edge_functions: bool
+    module: Module, name: str, call: ModuleCall, kinds: Metadata, *, edge_functions: bool, opened: bool = False
 ) -> tuple[Any, Module, ModuleInputs]:
-    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes; `edge_functions` as in Tracer.
+    """Return the graph of torch.fx, the module that it is of, and its inputs' nodes.
+
+    `edge_functions` and `opened`: as in Tracer.
 
     Raises: ExportError naming what cannot be traced, and where.
     """
     root = TracedRoot(module, lambda inner, given: call(inner, kinds, given))
-    tracer = KindsTracer(root.inner, kinds, typed=call.types is not None, edge_functions=edge_functions)
+    tracer = KindsTracer(root.inner, kinds, typed=call.types is not None, edge_functions=edge_functions, opened=opened)
     graph, given = tracer.graph_of(root, name)
     root.inner = module
     return graph, root, given

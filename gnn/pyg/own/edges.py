@@ -1,4 +1,4 @@
-"""Notes of operations between vertices and edges, of PyG's self-loops, and of functions of whole rows."""
+"""Notes of operations between vertices and edges, and of PyG's self-loops."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from freshet.gnn.declarations import PRelu, Quantile
+from freshet.gnn.declarations import Quantile
 from freshet.gnn.pyg.aggregations import OF_MESSAGES
+from freshet.gnn.pyg.errors import INSIDE, ExportError
 from freshet.gnn.pyg.own import laplacians
-from freshet.gnn.pyg.own.recorder import Note, Noted, NotedValue, Operation, Recorder, tracked
+from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.types import is_types, looked_up
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference, is_of_edges
-from freshet.gnn.rows.functions import LogSoftmax, Softmax
-from freshet.gnn.rows.layer import Layer
-from freshet.gnn.rows.norms import LayerNorm
 
 ENDS = ("source", "target")
 REDUCED = {"add": "sum", "amax": "max", "amin": "min"}
@@ -58,7 +56,10 @@ def aggregated(rec: Recorder, call: Operation, rows: Any, index: Any, dim: int, 
         return counted
     if end != "target":
         what = "the sources of edges" if end else "an index that is not that of the targets of edges"
-        call.refuse(f"{call.name} brings edges together by {what}; messages flow source_to_target")
+        try:
+            call.refuse(f"{call.name} brings edges together by {what}; messages flow source_to_target")
+        except ExportError as error:
+            raise error.of(INSIDE if end else "") from None
     if isinstance(kind, str) and kind not in OF_MESSAGES:
         call.refuse(f"{call.name} by {kind!r} is not supported; supported: {', '.join(OF_MESSAGES)}")
     noted, axis = rec.find(rows), dim % rows.dim()
@@ -204,6 +205,8 @@ EDGE_NOTES: dict[str, Note] = {
 def get_laplacian(rec: Recorder, call: Operation) -> list[NotedValue]:
     """Note PyG's Laplacian: edges with self-loops, and their weights."""
     given, edges, weight = _given(rec, call, laplacians.NAMES)
+    if _are_turned(edges):
+        call.refuse(f"{call.name} is called with other edges than those of the graph")
     _check_vertices(rec, call, given)
     return laplacians.weights_of(call, given, edges, weight)
 
@@ -215,7 +218,7 @@ _OF_NORM = ("edge_index", "edge_attr", "num_nodes", "improved", "add_self_loops"
 def gcn_norm(rec: Recorder, call: Operation) -> list[NotedValue]:
     """Note PyG's gcn_norm: edges with self-loops, and their weights divided by the roots of both ends' degrees."""
     given, edges, weight = _given(rec, call, _OF_NORM, made=True)
-    if given.get("flow", "source_to_target") != "source_to_target":
+    if (given.get("flow", "source_to_target") == "source_to_target") == _are_turned(edges):
         call.refuse("gcn_norm against the edges; messages flow source_to_target")
     if weight is not None and weight.width != 1:
         call.refuse("gcn_norm is called with something other than a weight for each edge")
@@ -238,9 +241,13 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     if call.name == "add_self_loops" and isinstance(fill := given.get("fill_value"), int | float):
         _check_vertices(rec, call, given)
         if (made := laplacians.with_loops(call, value, float(fill))) is not None:
+            if _are_turned(edges):
+                call.refuse(f"{call.name} is called with edges the other way round than those of a Laplacian")
             return list(made)
     if value is not None and not is_of_edges(value):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
+    if isinstance(given.get("fill_value"), str) and _are_turned(edges):
+        call.refuse(f"{call.name} gives self-loops what out-edges have; messages flow source_to_target")
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
     if value is not None and value.op not in ("weight", "attr"):
@@ -297,7 +304,7 @@ def _given(
     given = dict(zip(names, call.args, strict=False))
     given |= {"edge_attr" if name == "edge_weight" else name: value for name, value in call.options.items()}
     edges, values = rec.find(given["edge_index"]), given.get("edge_attr")
-    if edges is None or edges.value.op != "edges":
+    if edges is None or not _are_edges(edges.value):
         call.refuse(f"{call.name} is called with other edges than those of the graph")
     noted = rec.find(values)
     if values is None or (noted is None and values.dim() == 1 and rec.shared(call, values, 0).arrays["value"] == 1):
@@ -307,6 +314,17 @@ def _given(
     if noted.value.over != edges.value.over:
         call.refuse(f"{call.name} is called with values of other edges: self-loops differ")
     return given, edges.value, noted.value
+
+
+def _are_edges(value: Value) -> bool:
+    """Return whether a value is the edges, either end first."""
+    columns = value.arrays["column"].tolist() if value.op == "take" and value.is_index else []
+    return value.op == "edges" or sorted(columns) == [0, 1]
+
+
+def _are_turned(edges: Value) -> bool:
+    """Return whether edges have their targets first."""
+    return edges.op == "take" and edges.arrays["column"].tolist() == [1, 0]
 
 
 def _with_loops(call: Operation, over: Over, *, remaining: bool) -> Over:
@@ -347,54 +365,3 @@ def _of_in_edges(call: Operation, value: Value, kind: str, over: Over) -> Value:
 
 def _filled(weight: Value | None) -> list[float]:
     return [1.0] if weight is None or "fill" not in weight.arrays else weight.arrays["fill"].tolist()
-
-
-def _over_columns(layer: Layer) -> Note:
-    """Note a softmax over the columns of a row."""
-
-    def note(rec: Recorder, call: Operation) -> Noted:
-        tensor, noted = tracked(rec, call)
-        if noted.axis == call.args[1] % tensor.dim():
-            call.refuse(f"{call.name} over dim={call.args[1]} reads all vertices or edges at once")
-        # over dimensions that are all of a row, as weights of one head; else functions of the numbers
-        whole = noted.value.over == "vertices" and tensor.shape[call.args[1]] == noted.value.width
-        if tensor.dim() != 2 and not whole:
-            return rec.taken_apart(call)
-        return noted.then("layer", call.place, layer=layer)
-
-    return note
-
-
-def _layer_norm(rec: Recorder, call: Operation) -> Noted:
-    tensor, noted = tracked(rec, call)
-    _, shape, weight, bias, eps = call.args
-    if noted.axis >= tensor.dim() - len(shape):
-        call.refuse("layer_norm reads all vertices or edges at once")
-    if list(shape) != [noted.value.width]:
-        return rec.taken_apart(call)
-    arrays = {
-        name: one.double().numpy().astype(np.float32)
-        for name, one in (("weight", weight), ("bias", bias))
-        if one is not None
-    }
-    layer = LayerNorm(channels=noted.value.width, eps=eps, weight="weight" in arrays, bias="bias" in arrays)
-    return [noted.then("layer", call.place, layer=layer, arrays=arrays), None, None]
-
-
-def _prelu(rec: Recorder, call: Operation) -> Noted:
-    tensor, noted = tracked(rec, call)
-    slopes = call.args[1]
-    if tensor is not call.args[0] or rec.find(slopes) is not None:
-        call.refuse("prelu by slopes that depend on the graph is no function of rows that Freshet knows")
-    if slopes.numel() > 1 and (tensor.dim() != 2 or slopes.numel() != noted.value.width):
-        return rec.taken_apart(call)
-    arrays = {"weight": slopes.detach().reshape(-1).double().numpy().astype(np.float32)}
-    return noted.then("layer", call.place, layer=PRelu(channels=slopes.numel()), arrays=arrays)
-
-
-LAYER_NOTES: dict[str, Note] = {
-    "_softmax": _over_columns(Softmax()),
-    "_log_softmax": _over_columns(LogSoftmax()),
-    "native_layer_norm": _layer_norm,
-    "_prelu_kernel": _prelu,
-}

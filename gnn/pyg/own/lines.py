@@ -55,7 +55,8 @@ def _of_width(name: str, result: Value, steps: list[Step]) -> list[Step]:
     """Return a layer that leaves rows as they are where these meet others before any layer says how wide they are."""
     for step in steps:
         if isinstance(step.op, Join):
-            width = next(one.width for one in all_of(result) if one.op == "rows")
+            rows = [one for one in all_of(result) if one.op == "rows"]
+            width = next((one.width for one in rows if one.name in ("", CURRENT)), rows[0].width)
             arrays = {"scale": np.ones(width, np.float32), "shift": np.zeros(width, np.float32)}
             return [Step(f"{name}/rows", Affine(channels=width), weights=arrays)]
         if getattr(step.op, "in_width", None) is not None or isinstance(step.op, Hop):

@@ -10,7 +10,7 @@ import torch
 
 from freshet.gnn.declarations import Elu, Gelu, LeakyRelu, Relu, Selu, Sigmoid, Silu, Tanh
 from freshet.gnn.pyg.own.angles import ANGLE_NOTES
-from freshet.gnn.pyg.own.edges import EDGE_NOTES, LAYER_NOTES
+from freshet.gnn.pyg.own.edges import EDGE_NOTES
 from freshet.gnn.pyg.own.loops import with_loops_by_hand
 from freshet.gnn.pyg.own.masks import MASK_NOTES, is_mask
 from freshet.gnn.pyg.own.recorder import (
@@ -25,6 +25,7 @@ from freshet.gnn.pyg.own.recorder import (
 )
 from freshet.gnn.pyg.own.types import TYPE_NOTES
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
+from freshet.gnn.pyg.own.whole_rows import LAYER_NOTES
 from freshet.gnn.pyg.read_convs import LARGEST
 from freshet.gnn.rows.functions import Celu, Clamp, Cosine, LogSigmoid, Mish, Sine, Softplus
 from freshet.gnn.rows.layer import Layer

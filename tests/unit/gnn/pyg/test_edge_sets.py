@@ -56,6 +56,30 @@ def test_is_the_module(what: str, tmp_path: Path) -> None:
     assert [one.type for one in model.relations] == ["pos", "neg"]
 
 
+class Signed(pyg.MessagePassing):
+    """A conv of one's own that propagates along each set, as SGCNConv does it."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="mean")
+        self.lin = nn.Linear(3 * IN, OUT)
+
+    def forward(self, x: Any, pos_edge_index: Any, neg_edge_index: Any) -> Any:
+        x = (x, x) if isinstance(x, torch.Tensor) else x
+        there = [self.propagate(one, x=x) for one in (pos_edge_index, neg_edge_index)]
+        return self.lin(torch.cat([*there, x[1]], -1))
+
+    def message(self, x_j: Any) -> Any:
+        return x_j
+
+
+def test_a_conv_of_ones_own(tmp_path: Path) -> None:
+    alone = export_model(Signed(), tmp_path / "A")
+    module = Sets(lambda s, x, pos, neg: s.own(s.trust(x, pos).repeat(1, 2)[:, :IN], neg, pos))
+    module.own = Signed()
+    for model in (alone, export_model(module, tmp_path / "M")):
+        assert [one.type for one in model.relations] == ["pos", "neg"]
+
+
 def test_signed_gcn(tmp_path: Path) -> None:
     model = export_model(pyg.SignedGCN(IN, 8, 2), tmp_path / "M", edge_types=["trusts", "doubts"])
     assert [one.type for one in model.relations] == ["trusts", "doubts"]

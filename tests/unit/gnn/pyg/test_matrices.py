@@ -24,52 +24,7 @@ from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from scripts.tools.pyg_examples import WIDTH  # noqa: E402
 from tests.support.graphs.pyg_streams import assert_streams  # noqa: E402
-
-
-class SparseTensor:
-    """What torch_sparse's own does, as far as it is used here."""
-
-    def __init__(
-        self, row: Any = None, rowptr: Any = None, col: Any = None, value: Any = None, sparse_sizes: Any = None
-    ):
-        self.row, self.col, self.sizes = row, col, sparse_sizes
-        self.value = torch.ones(row.numel()) if value is None else value
-
-    @classmethod
-    def from_edge_index(cls, edge_index: Any, edge_attr: Any = None, sparse_sizes: Any = None) -> Any:
-        return cls(edge_index[0], None, edge_index[1], edge_attr, sparse_sizes)
-
-    def t(self) -> Any:
-        return SparseTensor(self.col, None, self.row, self.value, self.sizes)
-
-    def __rmul__(self, scale: Any) -> Any:
-        index = (self.row if scale.size(1) == 1 else self.col) if scale.numel() > 1 else 0 * self.row
-        return SparseTensor(self.row, None, self.col, scale.view(-1)[index] * self.value, self.sizes)
-
-    __mul__ = __rmul__
-
-    def __matmul__(self, x: Any) -> Any:
-        return x.new_zeros(len(x), x.size(1)).index_add(0, self.row, self.value.view(-1, 1) * x[self.col])
-
-
-def matmul(adj: Any, x: Any, reduce: str = "sum") -> Any:
-    made = adj @ x
-    return made if reduce == "sum" else made / sum(adj, dim=1).clamp(min=1).view(-1, 1)
-
-
-def sum(adj: Any, dim: int) -> Any:
-    index = (adj.col, adj.row)[dim]
-    return torch.zeros(adj.sizes[0]).index_add(0, index, adj.value.to(torch.get_default_dtype()))
-
-
-def fill_diag(adj: Any, fill: float) -> Any:
-    stays, loops = adj.row != adj.col, torch.arange(adj.sizes[0])
-    row, col = torch.cat([adj.row[stays], loops]), torch.cat([adj.col[stays], loops])
-    return SparseTensor(row, None, col, torch.cat([adj.value[stays], torch.full((len(loops),), fill)]), adj.sizes)
-
-
-for one in (SparseTensor, matmul, sum, fill_diag):
-    one.__module__ = "torch_sparse"
+from tests.support.graphs.sparse_tensors import SparseTensor, fill_diag, matmul, sum  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +53,9 @@ class Fused(pyg.MessagePassing):
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Any = None) -> Any:
         if isinstance(edge_index, SparseTensor):
-            return self.lin(x) + matmul(edge_index, x, reduce="sum") / degree(edge_index.row, len(x)).clamp(1).view(
-                -1, 1
-            )
+            return self.lin(x) + matmul(edge_index, x, reduce="sum") / degree(edge_index.coo()[0], len(x)).clamp(
+                1
+            ).view(-1, 1)
         return self.lin(x) + self.propagate(edge_index, x=x, edge_weight=edge_weight)
 
     def message(self, x_j: Any, edge_weight: Any) -> Any:
