@@ -298,6 +298,7 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, run: Callable[[], A
     if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() not in dims:
         shape = f"a tensor of {made.dim()} dimensions" if isinstance(made, torch.Tensor) else type(made).__name__
         msg = f"{step.name}: {type(clone).__name__} returns {shape}, expected the rows of the vertices, (n, width)"
+        msg += "; have a forward take one of several, as self.conv(...)[0]" if isinstance(made, tuple | dict) else ""
         branches = recorded.supposed.guards
         raise ExportError(
             msg + (f", behind a branch on a size of the graph at {branches[0].place}:" if branches else "")

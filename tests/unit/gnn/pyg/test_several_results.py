@@ -102,7 +102,7 @@ def test_a_conv_may_return_attention_weights_that_nobody_reads(tmp_path: Path) -
         (lambda: Attended(lambda made: made[1][1]), "keeps some of the rows"),
         (lambda: TakesSome(Tensors(), lambda made: made[0]), r"one tensor, of which \[0\] keeps some of the rows"),
         (lambda: TakesSome(TwoAggregates(), lambda made: made[2]), "IndexError"),
-        (lambda: TakesSome(TwoAggregates(), lambda made: made), "returns tuple, expected the rows"),
+        (lambda: TakesSome(TwoAggregates(), lambda made: made), "returns tuple, expected the rows.* as self.conv"),
     ],
 )  # fmt: skip
 def test_other_uses_of_results_are_refused(module: Callable[[], Any], reason: str, tmp_path: Path) -> None:
