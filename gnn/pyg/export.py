@@ -29,7 +29,7 @@ from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
 from freshet.gnn.pyg.forward.propagated import is_own
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
-from freshet.gnn.pyg.forward.type_columns import refuse_statistics, type_columns
+from freshet.gnn.pyg.forward.type_columns import type_columns
 from freshet.gnn.pyg.forward.typed_data import with_types_by_name
 from freshet.gnn.pyg.forward.untouched import plain_copy
 from freshet.gnn.pyg.graphs import Graphs
@@ -213,7 +213,6 @@ def _kinds_or_plain(module: Module, asked: Asked, more: KindsAsked, checks: Chec
 def _with_type_columns(module: Module, types: str, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model:
     """Return the model that a module is whose parameter `types` takes types of edges: columns of their attributes."""
     columns = type_columns(module, types, more.edge_types)
-    refuse_statistics(more.stats_from)
     asked, more = asked._replace(recorded=True, types=columns), more._replace(edge_types=columns.names)
     return _plain_model(module, asked, more, checks)
 
@@ -305,6 +304,7 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     features, edge_features, head = _one_width(more.features), more.edge_features, _one_head(more.head)
     given = more.stats_from.plain() if isinstance(more.stats_from, StoredGraph) else more.stats_from
     graph = None if given is None else plain_inputs(given)
+    graph = graph if asked.types is None or graph is None else asked.types.of_graph(given, graph)
     refuse_wrapped(module)
     module = plain_copy(module)
     with naming_weights(module):
@@ -313,11 +313,12 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     statistics = None if graph is None else gather(module, call, WITHOUT_KINDS, graph)
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
+    width = features if graph is None or features is not None else int(graph.rows[0].shape[1])
     types, edge_width = 0, edge_features
     if asked.types is not None:
-        types, edge_width = asked.types.many, asked.types.width(traced, edge_features)
+        rows = first_width(split[0]) if width is None else width
+        types, edge_width = asked.types.many, asked.types.width(module, traced, edge_features, rows)
     body, tail = ([step._replace(frozen=frozen, edge_width=edge_width) for step in part] for part in split)
-    width = features if graph is None or features is not None else int(graph.rows[0].shape[1])
     with naming_weights(module):
         layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
         head_layers, head_weights = convert_chain(tail, None, "head")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Embedding, Module
+from torch.nn.functional import one_hot
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.running import clone_of
 from freshet.gnn.pyg.steps import RowsFunction, Traced
+
+if TYPE_CHECKING:
+    from freshet.gnn.pyg.forward.parameters import ModuleInputs
 
 
 @torch.library.custom_op("freshet::types_of", mutates_args=())
@@ -38,8 +43,22 @@ class TypeColumns(NamedTuple):
         """Return the types of edges, and their other attributes; of tensors or of what stands for these."""
         return torch.ops.freshet.types_of(edge_attr, self.many), edge_attr[:, self.many :]
 
-    def width(self, traced: Traced, edge_features: int | None) -> int:
+    def of_graph(self, given: Any, inputs: ModuleInputs) -> ModuleInputs:
+        """Return the inputs of a graph that has the types of its edges in `edge_type`, with the columns of these.
+
+        Raises: ExportError where it has none, or others.
+        """
+        types: Any = getattr(given, "edge_type", None)
+        fits = isinstance(types, Tensor) and types.dtype == torch.int64 and types.shape == inputs.weights[0].shape
+        if not fits or bool(((types < 0) | (types >= self.many)).any()):
+            msg = f"stats_from: the module reads types of edges: give a Data with edge_type, numbers below {self.many}"
+            raise ExportError(msg)
+        return inputs._replace(attributes=[torch.cat([one_hot(types, self.many).float(), *inputs.attributes], dim=1)])
+
+    def width(self, module: Module, traced: Traced, edge_features: int | None, rows: int | None) -> int:
         """Return the width of attributes with the columns of types; `edge_features`: without, where that is given.
+
+        `rows`: the width of the features, where that is known.
 
         Raises: ExportError where nothing says it, or how many types there are.
         """
@@ -47,10 +66,24 @@ class TypeColumns(NamedTuple):
         parts = [part for op in ops if isinstance(op, Module) for part in op.modules()]
         if self.of_embedding and not any(isinstance(part, Embedding) for part in parts):
             refuse(_HOW_MANY.format(self.parameter))
-        if not traced.types and edge_features is None:
+        if traced.types or edge_features is not None:
+            return traced.types or self.many + (edge_features or 0)
+        clone = clone_of(module)
+        fits = [one for one in range(1, _MOST_WIDTHS) if rows is not None and self._runs(clone, traced, rows, one)]
+        if len(fits) != 1:
             msg = f"{self.parameter} beside other attributes of edges, whose width nothing says: give edge_features=N"
             raise ExportError(msg)
-        return traced.types or self.many + (edge_features or 0)
+        return self.many + fits[0]
+
+    def _runs(self, module: Module, traced: Traced, rows: int, width: int) -> bool:
+        """Return whether a module runs on a small graph whose edges have other attributes of that width."""
+        edges, attr = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.zeros(3, self.many + width)
+        try:
+            with torch.no_grad():
+                traced.run(module, torch.randn(3, rows), edges, torch.ones(3), attr)
+        except Exception:  # whatever it is, this is not the width
+            return False
+        return True
 
 
 def type_columns(module: Module, parameter: str, edge_types: Sequence[str] | None) -> TypeColumns:
@@ -66,13 +99,5 @@ def type_columns(module: Module, parameter: str, edge_types: Sequence[str] | Non
     return TypeColumns(parameter, tuple(map(str, range(sizes.pop()))), of_embedding=True)
 
 
+_MOST_WIDTHS = 513
 _HOW_MANY = "nothing in it says how many types {} has (an embedding looked up by them does): say edge_types=[...]"
-
-
-def refuse_statistics(given: Any) -> None:
-    """Refuse a graph for statistics: nothing says of which type its edges are.
-
-    Raises: ExportError
-    """
-    if given is not None:
-        refuse("stats_from has no types of edges, which the module reads: leave out norms over all vertices")

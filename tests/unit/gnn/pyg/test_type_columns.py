@@ -13,7 +13,9 @@ pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch_geometric.data import Data  # noqa: E402
 
+from freshet import to_torch  # noqa: E402
 from freshet.gnn.model import Model  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from scripts.tools.pyg_examples import WIDTH  # noqa: E402
@@ -118,9 +120,7 @@ BESIDE: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_types_beside_attributes(name: str, tmp_path: Path) -> None:
     module = Beside(BESIDE[name], pyg.GATConv(WIDTH, 3, edge_dim=6, add_self_loops=False)).eval()
-    with pytest.raises(ExportError, match=r"edge_type beside other attributes .* give edge_features=N"):
-        export_model(module, tmp_path)
-    model = export_model(module, tmp_path, edge_features=2)
+    model = export_model(module, tmp_path)
     assert isinstance(model, Model)
     assert (model.edge_types, model.edge_features, model.features.given_edge_width) == (["0", "1", "2"], 5, 2)
     assert_streams(module, model, "module(x, edge_index, edge_type, edge_attr)")
@@ -143,7 +143,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "statistics": (
         lambda: LookedUp(gine),
         {"stats_from": (torch.randn(3, WIDTH), torch.tensor([[0], [1]]))},
-        "stats_from has no types",
+        "give a Data with edge_type, numbers below 3",
+    ),
+    "several widths": (
+        lambda: Beside(lambda m, t, a: m.emb(t) * a[:, :1], transformer()),
+        {},
+        r"edge_type beside other attributes .* give edge_features=N",
     ),
 }
 
@@ -153,6 +158,31 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
     make, options, reason = REFUSED[name]
     with pytest.raises(ExportError, match=reason):
         export_model(make().eval(), tmp_path, **options)
+
+
+def test_statistics_of_a_graph_with_types(tmp_path: Path) -> None:
+    module = Normed(gine).eval()
+    data = Data(
+        x=torch.randn(6, WIDTH), edge_index=torch.randint(0, 6, (2, 9)), edge_type=torch.randint(0, TYPES, (9,))
+    )
+    model = export_model(module, tmp_path, stats_from=data)
+    assert isinstance(model, Model) and model.is_approximate
+    with torch.no_grad():
+        made, want = to_torch(tmp_path)(data.x, data.edge_index, edge_type=data.edge_type), module(*data_of(data))
+    torch.testing.assert_close(made, want, rtol=1e-4, atol=1e-5)
+
+
+def data_of(data: Any) -> tuple[Any, Any, Any]:
+    return data.x, data.edge_index, data.edge_type
+
+
+class Normed(LookedUp):
+    def __init__(self, make: Callable[[int, int], Any]) -> None:
+        super().__init__(make)
+        self.norm = pyg.GraphNorm(3)
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        return self.norm(super().forward(x, edge_index, edge_type))
 
 
 class OfData(nn.Module):
@@ -190,8 +220,6 @@ def test_types_of_one_data(tmp_path: Path) -> None:
 
 
 def test_a_graph_for_its_module_has_types(tmp_path: Path) -> None:
-    from freshet import to_torch
-
     module = Beside(BESIDE["side by side"], pyg.GATConv(WIDTH, 3, edge_dim=6, add_self_loops=False)).eval()
     export_model(module, tmp_path, edge_features=2)
     x, edge_index, types = torch.randn(5, WIDTH), torch.tensor([[0, 1, 2, 3], [1, 2, 1, 1]]), torch.tensor([0, 2, 1, 1])
