@@ -45,7 +45,7 @@ from freshet.gnn.pyg.optional_weights import warn_of_weights
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
-from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs
+from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs, with_columns_of_types
 from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, Weights, head_of
 
 __all__ = ["ExportError", "export_model"]
@@ -304,7 +304,8 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     features, edge_features, head = _one_width(more.features), more.edge_features, _one_head(more.head)
     given = more.stats_from.plain() if isinstance(more.stats_from, StoredGraph) else more.stats_from
     graph = None if given is None else plain_inputs(given)
-    graph = graph if asked.types is None or graph is None else asked.types.of_graph(given, graph)
+    if asked.types is not None and graph is not None:
+        graph = with_columns_of_types(graph, given, asked.types.many)
     refuse_wrapped(module)
     module = plain_copy(module)
     with naming_weights(module):

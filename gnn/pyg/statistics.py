@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import Module
+from torch.nn.functional import one_hot
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.parameters import ModuleInputs
@@ -176,6 +177,18 @@ def plain_inputs(stats_from: Any) -> ModuleInputs:
     attributes = _attributes(attr, edges.shape[1])
     arrays = x.astype(np.float32), edges.astype(np.int64), weights.astype(np.float32), attributes
     return ModuleInputs(*([torch.from_numpy(one)] for one in arrays))
+
+
+def with_columns_of_types(inputs: ModuleInputs, stats_from: Any, many: int) -> ModuleInputs:
+    """Return the inputs of a graph with a column for each of `many` types in front of the attributes of its edges.
+
+    Raises: ExportError where it has no edge_type, or others.
+    """
+    types: Any = getattr(stats_from, "edge_type", None)
+    fits = isinstance(types, torch.Tensor) and types.dtype == torch.int64 and types.shape == inputs.weights[0].shape
+    if not fits or bool(((types < 0) | (types >= many)).any()):
+        refuse(f"stats_from: the module reads types of edges: give a Data with edge_type, numbers below {many}")
+    return inputs._replace(attributes=[torch.cat([one_hot(types, many).float(), *inputs.attributes], dim=1)])
 
 
 def _attributes(given: Any, edges: int) -> np.ndarray:

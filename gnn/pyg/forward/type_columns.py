@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Embedding, Module
-from torch.nn.functional import one_hot
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.running import clone_of
 from freshet.gnn.pyg.steps import RowsFunction, Traced
-
-if TYPE_CHECKING:
-    from freshet.gnn.pyg.forward.parameters import ModuleInputs
 
 
 @torch.library.custom_op("freshet::types_of", mutates_args=())
@@ -42,18 +38,6 @@ class TypeColumns(NamedTuple):
     def of(self, edge_attr: Any) -> tuple[Any, Any]:
         """Return the types of edges, and their other attributes; of tensors or of what stands for these."""
         return torch.ops.freshet.types_of(edge_attr, self.many), edge_attr[:, self.many :]
-
-    def of_graph(self, given: Any, inputs: ModuleInputs) -> ModuleInputs:
-        """Return the inputs of a graph that has the types of its edges in `edge_type`, with the columns of these.
-
-        Raises: ExportError where it has none, or others.
-        """
-        types: Any = getattr(given, "edge_type", None)
-        fits = isinstance(types, Tensor) and types.dtype == torch.int64 and types.shape == inputs.weights[0].shape
-        if not fits or bool(((types < 0) | (types >= self.many)).any()):
-            msg = f"stats_from: the module reads types of edges: give a Data with edge_type, numbers below {self.many}"
-            raise ExportError(msg)
-        return inputs._replace(attributes=[torch.cat([one_hot(types, self.many).float(), *inputs.attributes], dim=1)])
 
     def width(self, module: Module, traced: Traced, edge_features: int | None, rows: int | None) -> int:
         """Return the width of attributes with the columns of types; `edge_features`: without, where that is given.
