@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +183,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         ):
             model = _kinds_or_plain(module, asked, more, checks)
         else:
-            model = _recorded_where_needed(_plain_model, module, asked, more, checks)
+            model = _plain_or_columns(module, asked, more, checks)
     return model if checks is None else model.model_copy(update={"checks": checks(model)})
 
 
@@ -197,24 +196,39 @@ def _kinds_or_plain(module: Module, asked: Asked, more: KindsAsked, checks: Chec
         with_kinds: KindsModel = _recorded_where_needed(kinds_model, module, asked, more, checks)
     except ExportError as error:
         of_kinds = any(one is not None for one in (more.metadata, more.mirrors, more.ids))
-        if of_kinds or (types := types_left(module, asked.method)) is None:
+        if of_kinds or types_left(module, asked.method) is None:
             raise
-        if more.edge_types is None:
-            with suppress(ExportError):
-                plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
-                return plain
-        try:
-            return _with_type_columns(module, types, asked, more, checks)
-        except ExportError as other:
-            raise (other if "types" in str(error) else error) from None
+        return _plain_or_columns(module, asked, more, checks, error)
     return with_kinds
 
 
-def _with_type_columns(module: Module, types: str, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model:
-    """Return the model that a module is whose parameter `types` takes types of edges: columns of their attributes."""
-    columns = type_columns(module, types, more.edge_types)
-    asked, more = asked._replace(recorded=True, types=columns), more._replace(edge_types=columns.names)
-    return _plain_model(module, asked, more, checks)
+def _plain_or_columns(
+    module: Module, asked: Asked, more: KindsAsked, checks: Checks | None, first: ExportError | None = None
+) -> Model:
+    """Return the model that a module without kinds is, whose edges may have types that it looks rows up by."""
+    try:
+        plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
+    except ExportError as error:
+        if (types := types_left(module, asked.method)) is None:
+            raise
+        return _with_type_columns(module, types, (asked, more, checks), first or error)
+    return plain
+
+
+def _with_type_columns(
+    module: Module, types: str, given: tuple[Asked, KindsAsked, Checks | None], error: ExportError
+) -> Model:
+    """Return the model that a module is whose parameter `types` takes types of edges: columns of their attributes.
+
+    Raises: ExportError why it is none, or the `error` of how else it was read, where that is not about types.
+    """
+    asked, more, checks = given
+    try:
+        columns = type_columns(module, types, more.edge_types)
+        asked, more = asked._replace(recorded=True, types=columns), more._replace(edge_types=columns.names)
+        return _plain_model(module, asked, more, checks)
+    except ExportError as other:
+        raise (other if "types" in str(error) else error) from None
 
 
 def _recorded_where_needed(
@@ -287,21 +301,9 @@ def _refuse_options(given: Mapping[str, Any]) -> None:
         refuse(f"{named[0]}: a module of freshet.to_torch takes no options; what its model says comes along")
 
 
-def _one_width(features: int | Mapping[str, int] | None) -> int | None:
-    if isinstance(features, Mapping):
-        refuse(f"features={dict(features)}: the module has no kinds of vertices, so give one width")
-    return features
-
-
-def _one_head(head: str | Mapping[str, str] | None) -> str | None:
-    if isinstance(head, Mapping):
-        refuse(f"head={dict(head)}: the module has no kinds of vertices, so name one submodule")
-    return head
-
-
 def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model:
     """Return the model that a module without kinds is, which gives what the module gives."""
-    features, edge_features, head = _one_width(more.features), more.edge_features, _one_head(more.head)
+    features, edge_features, head = more.one_width(), more.edge_features, more.one_head()
     given = more.stats_from.plain() if isinstance(more.stats_from, StoredGraph) else more.stats_from
     graph = None if given is None else plain_inputs(given)
     if asked.types is not None and graph is not None:

@@ -167,11 +167,10 @@ def reads_kinds(module: Module, method: str) -> bool:
 
 
 def types_left(module: Module, method: str) -> str | None:
-    """Return the parameter by which a forward needs the types of edges, which none of its convs reads; None else."""
-    typed = typed_parameter(getattr(module, method))
-    if typed is None or typed.default is not typed.empty or any(map(is_typed, module.modules())):
-        return None
-    return typed.name
+    """Return the parameter of a forward that takes the types of edges, where no conv reads these; None else."""
+    function = getattr(module, method, None)
+    typed = typed_parameter(function) if callable(function) else None
+    return None if typed is None or any(map(is_typed, module.modules())) else typed.name
 
 
 def call_of(module: Module, method: str, name: str, columns: tuple[tuple[str, int], ...] = ()) -> ModuleCall:

@@ -57,6 +57,18 @@ class KindsAsked(NamedTuple):
     head: str | Mapping[str, str] | None = None
     ids: Any = None
 
+    def one_width(self) -> int | None:
+        """Return the width of the features of a module without kinds, where it is given."""
+        if isinstance(self.features, Mapping):
+            refuse(f"features={dict(self.features)}: the module has no kinds of vertices, so give one width")
+        return self.features
+
+    def one_head(self) -> str | None:
+        """Return the head of a module without kinds, where it is given."""
+        if isinstance(self.head, Mapping):
+            refuse(f"head={dict(self.head)}: the module has no kinds of vertices, so name one submodule")
+        return self.head
+
 
 def kinds_model(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[Any], object] | None) -> KindsModel:
     """Return the model that a module with kinds is, which gives what the module gives.

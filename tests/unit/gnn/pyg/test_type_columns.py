@@ -160,6 +160,18 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
         export_model(make().eval(), tmp_path, **options)
 
 
+class Optional(LookedUp):
+    def forward(self, x: Any, edge_index: Any, edge_type: Any = None) -> Any:
+        return super().forward(x, edge_index, edge_type)
+
+
+def test_types_may_have_a_default(tmp_path: Path) -> None:
+    module = Optional(gine).eval()
+    model = export_model(module, tmp_path)
+    assert isinstance(model, Model) and model.type_columns
+    assert_streams(module, model, "module(x, edge_index, edge_type)")
+
+
 def test_statistics_of_a_graph_with_types(tmp_path: Path) -> None:
     module = Normed(gine).eval()
     data = Data(
