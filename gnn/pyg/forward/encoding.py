@@ -209,6 +209,8 @@ class EncodingReader(RecordingReader):
 
     def _both_ends(self, node: Any) -> tuple[int, int] | None:
         """Return the ends that the rows of what is made of edges are; None for anything else."""
+        if not hasattr(node, "all_input_nodes"):
+            return None
         if node in self._samples:
             return (1, 0) if self._samples.is_turned(node) else (0, 1) if self._samples.is_first(node) else None
         label = label_of(node)
@@ -277,7 +279,7 @@ class EncodingReader(RecordingReader):
             raise ExportError(msg) from None
         self._unpair(node, conv, arguments)
         (_, x), (_, edges), *rest = arguments.items()
-        if self._samples.is_turned(edges):
+        if self._both_ends(edges) == (1, 0):
             msg = f"{self._place(node)} reads edges the other way round"
             raise ExportError(msg).of(OUT_EDGES)
         if x not in self._rows:

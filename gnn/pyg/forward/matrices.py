@@ -293,6 +293,8 @@ def matrices_of_edges(module: Module) -> Iterator[None]:
 def with_edges(conv: Module, args: Any, options: Any) -> tuple[Any, Any]:
     """Return the arguments of a conv with edges, and weights where it takes some, in the place of a matrix.
 
+    PyG's gcn_norm puts self-loops in the place of those that are on the diagonal of a matrix.
+
     Raises: ExportError for a matrix in which several edges may be one.
     """
     found = next((one for one in (*args, *options.values()) if isinstance(one, EdgeMatrix)), None)
@@ -301,6 +303,11 @@ def with_edges(conv: Module, args: Any, options: Any) -> tuple[Any, Any]:
     signature = inspect.signature(conv.forward)
     given = signature.bind(*args, **options).arguments
     *_, values = found.coo()
-    if values is not None and "edge_weight" in signature.parameters:
+    edges = found.as_edges()
+    if "edge_weight" not in signature.parameters:
+        values = None
+    elif getattr(conv, "add_self_loops", False) is True and getattr(conv, "normalize", True):
+        edges, values = function_of_edges("remove_self_loops")(edges, values)
+    if values is not None:
         given["edge_weight"] = values
-    return (), {name: found.as_edges() if one is found else one for name, one in given.items()}
+    return (), {name: edges if one is found else one for name, one in given.items()}

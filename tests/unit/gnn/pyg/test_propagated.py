@@ -241,3 +241,12 @@ def test_refusals(what: str, tmp_path: Path) -> None:
 def test_an_aggregate_that_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="aggr='median' is not read where its forward is looked into"):
         export_model(Net(Own(plain, "target_to_source", "median")), tmp_path, features=WIDTH)
+
+
+@pytest.mark.usefixtures("_matrices")
+@pytest.mark.parametrize("made", [along, against])
+def test_gcn_norm_puts_self_loops_in_the_place_of_a_diagonal(made: Function, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module = Net(pyg.GCNConv(WIDTH, 3), made).eval()
+    model = export_model(module, tmp_path, features=WIDTH)
+    assert_streams(module, model, CALL)
