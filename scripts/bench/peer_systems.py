@@ -23,7 +23,7 @@ from scripts.bench.peer_graph import Graph, Workload
 
 FANOUT = 10
 _BIPARTITE = (GATConv, GINConv, GMMConv, GraphConv, RGCNConv, SAGEConv)
-_MOST_FLOATS = 1 << 26  # of the messages of one call
+_MOST_FLOATS = 1 << 25  # of the messages of one call
 
 
 class Net(nn.Module):

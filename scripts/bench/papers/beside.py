@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import orjson
 import torch
+from torch_geometric.nn import GCNConv
 
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
@@ -20,7 +21,6 @@ from scripts.bench.peers import TOLERANCE, Stream
 from scripts.bench.throughput import machine
 
 Rates = dict[int, dict[str, float]]
-_MOST_FLOATS = 1 << 28  # of the messages of a whole pass
 
 
 class Beside(NamedTuple):
@@ -88,10 +88,10 @@ def error_of(rows: np.ndarray, workload: Workload, net: Net, end: int) -> float:
     graph = Graph(workload)
     graph.apply(0, end)
     net.double()
-    if len(workload.src) * workload.d <= _MOST_FLOATS:
+    if any(isinstance(conv, GCNConv) for conv in net.convs):  # which reads degrees of sources: of all edges
         given = [one.double() if one.is_floating_point() else one for one in given_of(graph)]
         want = net(*given).numpy()
-    else:  # whose messages do not fit into memory
+    else:
         want = Affected(workload, net, graph, np.float64).rows()
     net.float()
     there = np.flatnonzero(graph.alive)
