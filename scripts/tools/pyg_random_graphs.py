@@ -149,8 +149,11 @@ def apart(source: Source, names: Mapping[str, Any], model: Model | KindsModel, s
 def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], dict[str, Scaled]]:
     """Return a model's rows and logits by kind."""
     if isinstance(model, Model):
-        (x,), (edges,), (weights,) = given.x.values(), given.edges.values(), given.weights.values()
-        graph = Graph(x, edges[0], edges[1], EdgeValues(len(weights), {WEIGHT: np.ones_like(weights)}, None))
+        (x,), edges = given.x.values(), np.concatenate([*given.edges.values()], axis=1)
+        many, columns = edges.shape[1], np.eye(model.features.types, dtype=np.float32)
+        types = np.repeat(np.arange(len(given.edges)), [one.shape[1] for one in given.edges.values()])
+        attr = columns[types] if model.type_columns else None
+        graph = Graph(x, edges[0], edges[1], EdgeValues(many, {WEIGHT: np.ones(many, np.float32)}, attr))
         rows = own_scale.forward(model, graph, tolerance=TOLERANCE)
         return {"": rows}, {"": own_scale.logits(model, rows, tolerance=TOLERANCE)} if model.head else {}
     ends = list[RelationEdges]()
