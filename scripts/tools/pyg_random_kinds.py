@@ -141,7 +141,7 @@ HOSTILE_LOOKED_UP = (
     "F.one_hot(edge_type - edge_type.min(), 4).to(x)", "{e}(edge_type.unique(return_inverse=True)[1])",
     "{e}(edge_type // 2)",
 )  # fmt: skip
-ATTRIBUTED = (
+OF_ROWS = (
     "GINEConv(nn.Linear({w}, {o}), edge_dim=4)", "GATConv({w}, {o}, edge_dim=4)", "GENConv({w}, {o}, edge_dim=4)",
     "GATv2Conv({w}, {o}, edge_dim=4, add_self_loops=False)", "NNConv({w}, {o}, nn.Linear(4, {w} * {o}))",
     "TransformerConv({w}, {o}, edge_dim=4)", "ResGatedGraphConv({w}, {o}, edge_dim=4)",
@@ -411,7 +411,7 @@ def _draw_looked_up(seed: int, hostile: float) -> Source:
         is_hostile = drawn.rng.random() < hostile
         text = drawn.rng.choice(HOSTILE_LOOKED_UP if is_hostile else LOOKED_UP).format(e=table, m=matrix)
         drawn.hostile += [text] if is_hostile else []
-        part = drawn.part("pyg." + drawn.rng.choice(ATTRIBUTED).format(w=width, o=out))
+        part = drawn.part("pyg." + drawn.rng.choice(OF_ROWS).format(w=width, o=out))
         h = drawn.rows_of(drawn.let(f"{part}({h}, edge_index, {text})", out), 2, hostile)
     relations = [("vertex", name, "vertex") for name in ("a", "b", "c")]
     options = "dict(edge_types=['a', 'b', 'c'], features=4)"
