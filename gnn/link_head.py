@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from freshet.gnn.convs.program import ArithmeticStep, ByHeadStep, Program, program_tensors, widths_of
 from freshet.gnn.rows.layer import Shape
@@ -40,10 +39,10 @@ class LinkHead(BaseModel):
 
 
 class KindsLinkHead(LinkHead):
-    """The head for pairs of two kinds, or of vertices of one."""
+    """The head for pairs of two kinds, or of vertices of one; its name is empty where they have none."""
 
-    left: Annotated[str, Field(min_length=1)]
-    right: Annotated[str, Field(min_length=1)]
+    left: str
+    right: str
 
 
 DOT = LinkHead(program=(ArithmeticStep(op="mul", of=(LEFT, RIGHT)), ByHeadStep(op="sum_columns", of=("0",))))

@@ -138,7 +138,9 @@ def _headline(data: dict[str, Any]) -> str:
     )
     kinds += f"; learned rows: {learned}" if learned else ""
     links = data.get("link_heads", ())
-    pairs = "".join(pair_line(one["steps"], f" of {one['left']} and {one['right']}") for one in links)
+    pairs = "".join(
+        pair_line(one["steps"], f" of {one['left']} and {one['right']}" if one["left"] else "") for one in links
+    )
     return (
         f"{data['model']}\nfeatures by kind: {kinds}; embeddings: {out}; {data['hops']} layers, "
         f"{data['parameters']:,} parameters\nrelations: {relations}\n"

@@ -157,7 +157,8 @@ def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], d
         rows = own_scale.forward(model, graph, tolerance=TOLERANCE)
         return {"": rows}, {"": own_scale.logits(model, rows, tolerance=TOLERANCE)} if model.head else {}
     ends = list[RelationEdges]()
-    names = {kind: kind if kind in given.x else next(iter(given.x)) for kind in model.kinds}
+    sole = next((ends[0] for ends in given.edges if ends[0] in given.x), next(iter(given.x)))
+    names = {kind: kind if kind in given.x else sole for kind in model.kinds}
     for one in model.relations:
         key: Any = names[one.source], one.type, names[one.target]
         turned = key not in given.edges  # of a module without relations, which turns its edges

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.nn import Module
 from torch_geometric.nn import DeepGCNLayer, MessagePassing
 
@@ -252,6 +253,7 @@ class EncodingReader(RecordingReader):
 
     def _encodes(self, node: Any) -> bool:
         """Return whether an operation reads edges, what these have, sizes, functions of these, and constants alone."""
+        self._settle_type(node)
         read = node.all_input_nodes
         known = (self._of_edges, self._samples, self._constants)
         if not read or not all(any(one in of for of in known) for one in read):
@@ -260,6 +262,12 @@ class EncodingReader(RecordingReader):
             return False
         op = self._submodule(node)
         return op is None or not (any(isinstance(one, MessagePassing) for one in op.modules()) or written_class(op))
+
+    def _settle_type(self, node: Any) -> None:
+        """Have a function of edges that `.to(x)` or `.type_as(x)` makes as rows are be of their type."""
+        first, *rows = node.all_input_nodes or [None]
+        if node.target in ("to", "type_as") and first in self._of_edges and rows and rows[0] in self._rows:
+            node.target, node.args, node.kwargs = "to", (first, torch.float32), {}
 
     def _is_encoded(self, node: Any) -> bool:
         """Return whether an operation reads functions of what edges have."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.nn import HeteroConv, RGCNConv, SAGEConv
 
 import freshet
 from freshet.gnn.describe import describe_text
@@ -193,6 +193,27 @@ def test_heads_of_two_kinds(tmp_path: Path) -> None:
     ):
         with pytest.raises(freshet.ExportError, match=says):
             freshet.export_model(OfKinds(), tmp_path / "other", features=features, link_head=given)
+
+
+class OfTypes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = RGCNConv(4, W, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_type: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.conv(x, edge_index, edge_type)
+        return made
+
+
+def test_a_head_of_vertices_without_kinds_whose_edges_have_types(tmp_path: Path) -> None:
+    head = nn.Bilinear(W, W, 1).eval()
+    freshet.export_model(OfTypes().eval(), tmp_path, link_head=head)
+    readouts, left, right = load_readouts(tmp_path), rows(9, W, 1), rows(9, W, 2)
+    np.testing.assert_allclose(readouts.link_scores().of(left, right), expected(head, left, right), 1e-5, 1e-5)
+    assert "of  and" not in describe_text(tmp_path)
+    with torch.no_grad():
+        scores = freshet.to_torch(tmp_path).scores(torch.from_numpy(left), torch.from_numpy(right))
+    np.testing.assert_allclose(scores.numpy().reshape(-1), expected(head, left, right), 1e-5, 1e-5)
 
 
 def test_a_bilinear_layer_within_a_message_is_read_the_same_way() -> None:

@@ -68,6 +68,15 @@ class Beside(Asking):
         return self.conv(x, edge_index, self.function(self, edge_type, edge_attr))
 
 
+class AsRows(nn.Module):
+    def __init__(self, conv: Any) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Any, edge_index: Any, edge_type: Any) -> Any:
+        return self.conv(x, edge_index, functional.one_hot(edge_type, 5).to(x))
+
+
 class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -91,6 +100,7 @@ MODULES: dict[str, Callable[[], Any]] = {
     "gatv2": lambda: LookedUp(lambda i, o: pyg.GATv2Conv(i, o, edge_dim=4, add_self_loops=False)),
     "transformer": lambda: LookedUp(lambda i, o: pyg.TransformerConv(i, o, edge_dim=4)),
     "one hot": lambda: Asking(lambda m, t: functional.one_hot(t, TYPES).to(m.scale), transformer(3)),
+    "as rows are": lambda: AsRows(transformer(5)),
     "more places": lambda: Asking(lambda m, t: functional.one_hot(t, 5).to(m.scale), transformer(5)),
     "weights": lambda: Asking(lambda m, t: m.scale[t].squeeze(-1).sigmoid(), pyg.GCNConv(WIDTH, 3)),
     "a column": lambda: Asking(lambda m, t: functional.embedding(t.view(-1, 1), m.emb.weight).flatten(1),
