@@ -51,7 +51,7 @@ def test_sources_with_kinds_are_python_and_drawn_again_by_their_seed() -> None:
     for seed, source in enumerate(sources):
         ast.parse(source.text)
         assert source == draw_kinds(seed, 0.5)
-    assert {source.group for source in sources} == {"dicts", "to_hetero", "typed"}
+    assert {source.group for source in sources} == {"dicts", "looked up", "to_hetero", "typed"}
     assert len({one for source in sources for one in source.hostile}) > len(HOSTILE_DICTS)
     assert any(source.logits for source in sources)
     assert any(source.link for source in sources)
