@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError
-from torch.nn import Module
+from torch.nn import Module, ModuleDict
 
 from freshet.gnn.kinds.model import KindsModel, build_kinds_model
 from freshet.gnn.model import ModelError, explain
@@ -134,8 +135,22 @@ def _checked(module: Module, asked: Asked, more: KindsAsked, checks: Callable[[A
     made_as = compared(module, model, graphs, checks)
     warn_of_weights(module, graphs)
     if more.metadata is None and call.by_relation:
+        _refuse_unnamed(module, kinds)
         _refuse_others(module, graphs)
     return made_as
+
+
+def _refuse_unnamed(module: Module, kinds: Metadata) -> None:
+    """Refuse a module with parts for relations, by the keys of a ModuleDict, which no HeteroConv of it names.
+
+    Raises: ExportError
+    """
+    known = {re.sub(r"\W", "_", "__".join(one)) for one in kinds.relations}
+    keys = {key for part in module.modules() if type(part) is ModuleDict for key in part if len(key.split("__")) == 3}
+    if unnamed := sorted(key for key in keys if re.sub(r"\W", "_", key) not in known):
+        relation = tuple(unnamed[0].split("__"))
+        msg = f"it has a part for {relation!r}, of which nothing says whether the data has it: give metadata="
+        raise ExportError(msg + "(kinds, relations), as data.metadata() gives them")
 
 
 def _refuse_others(module: Module, graphs: Graphs) -> None:
