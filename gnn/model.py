@@ -133,7 +133,7 @@ class Model(WeightedModel):
     edge_features: Annotated[int, Field(ge=0)] = 0
     link_head: LinkHead | None = None
     type_columns: bool = False
-    """Whether the first of an edge's `edge_features` are 1 for its type and 0 for each other one of `edge_types`."""
+    """Whether the attributes of an edge begin with a column for each of `edge_types`: 1 for its own type, else 0."""
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 from torch_geometric.utils import scatter, softmax
 
 from freshet.gnn.convs.base import ExistingLoops, Quantile
@@ -48,10 +47,6 @@ class MessageEdges(NamedTuple):
     attr: Tensor
     targets: int
     far: FarSources | None = None
-
-    def with_types(self, types: Tensor, many: int) -> MessageEdges:
-        """Return the edges with a column for each type in front of their attributes; types (e,) int64 below `many`."""
-        return self._replace(attr=torch.cat([one_hot(types, many).to(self.attr), self.attr], dim=1))
 
     def at_sources(self, here: Tensor) -> Tensor:
         """Return values of vertices as those of the sources that `src` counts."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freshet.gnn.model import Model
 from freshet.gnn.torch_modules.errors import refuse_input
-from freshet.gnn.torch_modules.inputs import edges_of, of_type, rows_of
+from freshet.gnn.torch_modules.inputs import edges_of, rows_of, with_types
 from freshet.gnn.torch_modules.module import FreshetModule
 from freshet.gnn.torch_modules.passes import pass_over
 
@@ -32,8 +32,7 @@ class PlainModule(FreshetModule):
         ends, width = (len(rows), len(rows)), model.features.given_edge_width
         edges = edges_of(edge_index, edge_weight, edge_attr, ends=ends, width=width, real=rows.dtype)
         if model.type_columns:
-            types = of_type(edge_type, len(edges.src), model.edge_types)
-            edges = edges.with_types(types, len(model.edge_types))
+            edges = with_types(edges, edge_type, model.edge_types)
         elif edge_type is not None:
             refuse_input("edge_type: the model reads no types of edges; leave it out")
         return pass_over(model, self, rows, edges)

@@ -104,6 +104,15 @@ def of_type(edge_type: Any, edges: int, names: Sequence[str]) -> Tensor:
     return types
 
 
+def with_types(edges: MessageEdges, edge_type: Any, names: Sequence[str]) -> MessageEdges:
+    """Return edges with a column for each of these types in front of their attributes; edge_type as in `of_type`.
+
+    Raises: ModuleInputError for other types.
+    """
+    types = of_type(edge_type, len(edges.src), names)
+    return edges._replace(attr=torch.cat([functional.one_hot(types, len(names)).to(edges.attr), edges.attr], dim=1))
+
+
 _SHOWN = 8
 
 

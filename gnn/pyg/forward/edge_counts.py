@@ -8,7 +8,7 @@ from typing import Any
 from freshet.gnn.pyg.forward.places import label_of
 
 COUNTS = "counts edges"
-"""What an input has as meta data: the dimension that counts edges, and of which relation."""
+"""Key in the `meta` of an input's node; its value is the dimension that counts edges, and their relation."""
 _KEEPING = {"float", "double", "to", "type", "type_as", "cpu", "cuda", "clone", "contiguous", "detach"}
 _FLATTENING = {"view", "reshape"}
 _FACTORIES = {"ones", "zeros", "full", "empty"}

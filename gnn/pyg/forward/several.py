@@ -12,7 +12,7 @@ from freshet.gnn.pyg.steps import is_read
 
 _WEIGHTS = "return_attention_weights"
 PART = "part"
-"""What a call of a conv has in its `meta` that reads one of several results: which one."""
+"""Key in the `meta` of a conv's node; its value is the place of the result that the call reads."""
 
 
 def call_by_part(graph: Any, root: Any) -> None:

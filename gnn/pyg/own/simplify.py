@@ -226,7 +226,7 @@ def weighed(value: Value, message: Value) -> tuple[int, Value, Value]:
 
 
 _BY_OUT = {"both": {"source": "out", "target": "constant"}, "out": {"source": "out", "target": "out"}}
-"""What degrees of a hop count whose roots scale both ends."""
+"""For each `degrees` of a hop that counts out-edges, the degree that scales its sources and its targets."""
 
 
 def hop_of(value: Value, message: Value) -> tuple[Hop, Value, bool] | None:

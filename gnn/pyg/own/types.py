@@ -59,7 +59,7 @@ def one_hot(
 ) -> torch.Tensor | None:
     """Return a row for each edge with 1 in the place of its type, with a note of it; None of anything else.
 
-    Raises: ExportError where that is not told how many types there are, or fewer than there are.
+    Raises: ExportError where num_classes is missing, or less than the number of types.
     """
     given = dict(zip(("tensor", "num_classes"), args, strict=False)) | dict(options)
     index, many = given["tensor"], given.get("num_classes", -1)

@@ -14,7 +14,7 @@ from freshet.errors import InputError
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.torch_modules.aggregates import MessageEdges
-from freshet.gnn.torch_modules.inputs import edges_of, of_type
+from freshet.gnn.torch_modules.inputs import edges_of, of_type, with_types
 from freshet.partitioner.placement.whole_graph import whole_masters
 
 ONE_KIND = ""
@@ -45,8 +45,7 @@ def whole_graph(data: Data | HeteroData, model: Model | KindsModel, real: torch.
             raise InputError(msg)
         edges = _edges(data, data, data, model.features.given_edge_width, real, "data")
         if model.type_columns:
-            types = of_type(data.get("edge_type"), len(edges.src), model.edge_types)
-            edges = edges.with_types(types, len(model.edge_types))
+            edges = with_types(edges, data.get("edge_type"), model.edge_types)
         return WholeGraph((ONE_KIND,), [data], [_count(data)], [(0, 0)], [edges])
     kinds = tuple(model.kinds)
     if isinstance(data, Data):

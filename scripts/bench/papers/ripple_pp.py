@@ -118,9 +118,9 @@ def check_memory(graph: str, shape: Shape, folders: Sequence[Path]) -> None:
     """
 
     def state(folder: Path) -> int:
-        told = describe_data(folder)
-        per_vertex, per_edge = told["state_bytes_per_vertex"], told["state_bytes_per_edge"]
-        return int(shape.vertices * per_vertex + _present(shape) * per_edge)
+        model = describe_data(folder)
+        vertices = shape.vertices * model["state_bytes_per_vertex"]
+        return int(vertices + _present(shape) * model["state_bytes_per_edge"])
 
     needs, there = needed(shape, max(folders, key=state)), available_memory()
     what = f"{graph}: {shape.edges:,} edges take {readable(needs)}, {readable(there)} are free"
