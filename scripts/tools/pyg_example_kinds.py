@@ -45,6 +45,13 @@ def compared(
     return off, rows
 
 
+def kinds_named(model: KindsModel, kinds: Sequence[str], relations: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    """Return the module's names of a model's kinds: that of a sole kind is not always the module's first."""
+    read = {one.type for one in model.relations}
+    sole = next((source for source, name, _ in relations if source in kinds and name in read), kinds[0])
+    return {one: one if one in kinds else sole for one in model.kinds}
+
+
 def _cases(model: KindsModel, run: Callable[[KindInputs], Any]) -> Any:
     """Yield drawn jobs; rows that were learned for numbers have numbers as ids."""
     for seed in count(1):
@@ -59,7 +66,7 @@ def _caller(
     kinds, relations = metadata
     if "x_dict" not in call:
         kinds, relations = ["vertex"], [("vertex", one.type, "vertex") for one in model.relations]
-    named = {one: one if one in kinds else kinds[0] for one in model.kinds}
+    named = kinds_named(model, kinds, relations)
 
     def run(given: KindInputs) -> Any:
         places = {named[kind]: _places(model, kind, of) for kind, of in given.ids.items()}

@@ -240,7 +240,7 @@ def _is_number(one: ast.stmt) -> bool:
 def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
     """Return the largest difference from PyG after the epochs of a stream, at each value's own scale; how many rows."""
     rng = random.Random(call)
-    of, types = model.features, tuple(model.edge_types) if model.type_columns else ()
+    of, types = model.features, tuple(model.edge_types)
     records = random_records(rng, EVENTS, WIDTH, types=types or ("a", "b"))
     events = to_events(records, WIDTH, types, edge_width=of.given_edge_width, columns=of.types)
     settings = job_settings(model, PARTS)

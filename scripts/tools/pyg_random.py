@@ -87,7 +87,12 @@ def judged(source: Source, seed: int, *, stream: bool = False) -> Result:
             raise
         except Exception as error:
             return Result("wrong", f"export_model fails: {type(error).__name__}: {error}")
-    found = list(apart(source, names, model, seed))
+    try:
+        found = list(apart(source, names, model, seed))
+    except TimeoutError:
+        raise
+    except Exception as error:
+        return Result("wrong", f"the model fails: {type(error).__name__}: {error}")
     about, worst = max(found, key=lambda one: one[1] if one[1] == one[1] else np.inf, default=("", 0.0))
     if not worst <= ALLOWED:
         return Result("wrong", f"off by {worst:.3g} on {about}")

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("torch_geometric")
 
+import numpy as np
 import torch
 
+from freshet.gnn.oracles.scaled import Scaled
 from scripts.tools import pyg_random, pyg_random_graphs
 from scripts.tools.pyg_random_kinds import HOSTILE_DICTS, draw_kinds
 from scripts.tools.pyg_random_programs import draw
@@ -86,6 +88,57 @@ class Drawn(nn.Module):
     def forward(self, x_dict, edge_index_dict):
         return {'item': self.lin(self.embed(x_dict, edge_index_dict))}
 """
+
+SOLE = """
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.HeteroConv({('item', 'near', 'item'): pyg.GraphConv((6, 6), 4)})
+
+    def forward(self, x_dict, edge_index_dict):
+        return self.conv({'item': x_dict['item']}, edge_index_dict)['item']
+"""
+SATURATED = """
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = pyg.GatedGraphConv(4, 2)
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index)
+        return h / h.std(-1, keepdim=True)
+"""
+
+
+def test_where_roundings_decide_whether_a_value_is_finite_the_module_is_right() -> None:
+    ours = Scaled(np.array([[np.nan, np.nan, np.nan, 2.0]]), np.array([[np.inf, np.inf, 1.0, np.inf]]))
+    theirs, again = np.array([[-1.7, 1.0, 1.0, 1.0]]), np.array([[np.nan, 1.0, np.nan, np.nan]])
+    settled = pyg_random_graphs._settled(theirs, ours, [theirs, again])
+    np.testing.assert_array_equal(settled.rows, [[-1.7, np.nan, np.nan, 2.0]])
+
+
+def test_a_divisor_of_roundings_is_judged_by_no_float() -> None:
+    source = draw(0, 0.0)._replace(call="module(x, edge_index)", options="dict(features=4)", logits="", link=None)
+    text = source.text.partition("class Drawn")[0] + SATURATED
+    assert pyg_random.judged(source._replace(text=text), 960840).what == "taken"
+
+
+def test_the_sole_kind_of_a_model_need_not_be_the_first_one_of_its_module() -> None:
+    source = next(one for one in map(draw_kinds, range(100)) if one.group == "dicts" and not one.hostile)
+    text = source.text.partition("class Drawn")[0] + SOLE
+    near = ("item", "near", "item")
+    source = source._replace(text=text, call="module(x_dict, edge_index_dict)", options="dict()", logits="", link=None)
+    source = source._replace(kinds={"user": 4, "item": 6}, relations=[("user", "likes", "item"), near])
+    found = pyg_random.judged(source, 1, stream=True)
+    assert found.what == "taken", found
+    assert int(found.why.split()[0]) > 20
+
+
+def test_edges_of_a_stream_have_the_types_that_a_model_names_and_no_layer_reads() -> None:
+    source = draw_kinds(2100336, 0.12)
+    assert source.group == "typed"
+    found = pyg_random.judged(source, 1, stream=True)
+    assert found.what == "taken", found
 
 
 def test_refusals_of_one_kind_are_counted_together() -> None:
