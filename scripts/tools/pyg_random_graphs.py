@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,7 +150,7 @@ def apart(source: Source, names: Mapping[str, Any], model: Model | KindsModel, s
             continue
         for call, want, got in zip(calls, wanted, _ours(model, given), strict=False):
             about = given.about if call is source.call else f"logits, {given.about}"
-            yield from _apart(about, want, got, lambda call=call, given=given: _again(source, call, names, given))
+            yield from _apart(about, want, got, partial(_again, source, call, names, given))
 
 
 def _again(source: Source, call: str, names: Mapping[str, Any], given: Given) -> Iterator[Any]:
