@@ -88,12 +88,14 @@ class Features:
     Between the Parser, which checks rows against it, and the model, which reads them, rows are only made and measured.
     `width` is that of the first kind, `edge_width` the largest of a relation; 0: the graph keeps no attr of edges.
     `types`: how many of these are columns that readers of edges make of their types, in front of what is given.
+    `categories`: how many categories each attribute that is given numbers, 0 where it is any number; none: all are.
     """
 
     width: int
     edge_width: int = 0
     kinds: Kinds | None = None  # None: vertices have no kinds, and edges no relations
     types: int = 0
+    categories: tuple[int, ...] = ()
 
     @staticmethod
     def of_kinds(kinds: Kinds) -> Features:

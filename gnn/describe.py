@@ -60,6 +60,7 @@ def describe_data(folder: str | Path) -> dict[str, Any]:
         "edge_types": plan.edge_types,
         **({"edge_features": plan.features.edge_width} if plan.features.edge_width else {}),
         **({"type_columns": plan.features.types} if plan.features.types else {}),
+        **({"edge_categories": list(plan.features.categories)} if plan.features.categories else {}),
         "approximate": model.is_approximate,
         "parameters": int(sum(weight.size for weight in model.weights.values())),
         "hops": len(layers),
@@ -132,6 +133,8 @@ def _attributes(data: dict[str, Any]) -> str:
     kept = ", ".join(f"{layer['state_bytes_per_edge']} in layer {layer['layer']}" for layer in layers)
     types = data.get("type_columns", 0)
     given = f"{data['edge_features'] - types} numbers" + (f", and a column for each of {types} types" if types else "")
+    counts = [f"{count} in place {place}" for place, count in enumerate(data.get("edge_categories", ())) if count]
+    given += f", of which some number categories ({', '.join(counts)})" if counts else ""
     return f"edge attributes: {given}; an edge with them takes {kept} (bytes)\n"
 
 

@@ -24,6 +24,7 @@ from pydantic import (
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
+from freshet.edge_categories import MOST_CATEGORIES
 from freshet.errors import InputError
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import CONV_TYPES, DENSE_TYPES, JUMP_TYPES, AnyLayer, Conv, DenseLayer, Shape
@@ -41,7 +42,7 @@ WEIGHTS_FILE = "model.safetensors"
 ANSWERS_FILE = "module_answers.safetensors"  # gnn/module_answers.py
 
 
-_LATER = ("edge_features", "link_head", "type_columns")
+_LATER = ("edge_features", "link_head", "type_columns", "edge_categories")
 
 Made = TypeVar("Made", bound="WeightedModel")
 
@@ -134,6 +135,8 @@ class Model(WeightedModel):
     link_head: LinkHead | None = None
     type_columns: bool = False
     """Whether the attributes of an edge begin with a column for each of `edge_types`: 1 for its own type, else 0."""
+    edge_categories: list[Annotated[int, Field(ge=0, le=MOST_CATEGORIES)]] = []
+    """Of each attribute of an edge, how many categories it numbers, 0 where it is any number; empty: all are any."""
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -161,6 +164,9 @@ class Model(WeightedModel):
         if self.type_columns and not 0 < len(self.edge_types) <= self.edge_features:
             msg = f"type_columns: got {len(self.edge_types)} edge_types for edge_features of {self.edge_features}"
             raise ValueError(msg)
+        if self.edge_categories and (self.type_columns or len(self.edge_categories) != self.edge_features):
+            msg = f"edge_categories: got {len(self.edge_categories)} for edge_features of {self.edge_features}"
+            raise ValueError(msg)
         _check_ends(self.layers)
         if self.link_head is not None:
             self.link_head.check(self.out_width, self.out_width, "link_head")
@@ -173,7 +179,7 @@ class Model(WeightedModel):
         for layer in self.layers:
             if layer.in_width is not None:
                 types = len(self.edge_types) if self.type_columns else 0
-                return Features(layer.in_width, self.edge_features, types=types)
+                return Features(layer.in_width, self.edge_features, None, types, tuple(self.edge_categories))
         msg = "no layer has a width"
         raise ValueError(msg)
 

@@ -20,13 +20,15 @@ DIFFERS = "differs"
 """Of an error: all was read, and the model does not give what the module gives."""
 INSIDE = "inside"
 """Of an error: a conv of the user's own goes along the edges and against them, which what it propagates says."""
+UNREAD = "unread"
+"""Of an error: a forward does not take attributes of edges in the form in which they were tried as categories."""
 
 
 class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
     about = ""
-    """`RECORDED`, `OUT_EDGES`, `WIDTH`, `DIFFERS`, `INSIDE` or nothing."""
+    """`RECORDED`, `OUT_EDGES`, `WIDTH`, `DIFFERS`, `INSIDE`, `UNREAD` or nothing."""
 
     def of(self, about: str) -> Self:
         """Return the error, as one about that."""

@@ -16,14 +16,15 @@ from torch.nn import Module
 from freshet.extras import need
 from freshet.gnn.answers import LayerAnswers
 from freshet.gnn.declarations import Conv
-from freshet.gnn.kinds.model import KindsModel, load_any_model
-from freshet.gnn.model import SPEC_FILE, WEIGHTS_FILE, Model, ModelError, build_model, explain, save_model
+from freshet.gnn.kinds.model import KindsModel
+from freshet.gnn.model import Model, ModelError, build_model, explain
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, WIDTH, refuse
+from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, UNREAD, WIDTH, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
+from freshet.gnn.pyg.forward.categories import LOOKED_UP, ways_of_categories
 from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
 from freshet.gnn.pyg.forward.propagated import is_own
@@ -46,6 +47,7 @@ from freshet.gnn.pyg.own.pairs import with_link_heads
 from freshet.gnn.pyg.running_sums import with_running_sums
 from freshet.gnn.pyg.statistics import Statistics, gather, plain_inputs, with_columns_of_types
 from freshet.gnn.pyg.steps import ExportError, OwnRun, Step, Traced, Weights, head_of
+from freshet.gnn.pyg.writing import write_model
 
 __all__ = ["ExportError", "export_model"]
 
@@ -130,40 +132,12 @@ def export_model(
         if link_head is not None:
             with _ONE_AT_A_TIME:
                 model = with_link_heads(model, link_head)
-        _write(model, Path(folder), overwrite=overwrite)
+        write_model(model, Path(folder), overwrite=overwrite)
     except ExportError as error:
         refusal = error.in_a_line()
     else:
         return model
     raise refusal  # from here, and without the errors behind it: what is to be done is in its line
-
-
-def _write(model: Model | KindsModel, folder: Path, *, overwrite: bool) -> None:
-    """Write a model folder.
-
-    Raises: ExportError where it cannot be written, or has another model, or one of the files of a model.
-    """
-    if not overwrite:
-        _refuse_other(model, folder)
-    try:
-        save_model(model, folder)
-    except OSError as error:
-        msg = f"{folder} cannot be written: {error.strerror or error}; name a new or empty folder"
-        raise ExportError(msg) from error
-
-
-def _refuse_other(model: Model | KindsModel, folder: Path) -> None:
-    found = [name for name in (SPEC_FILE, WEIGHTS_FILE) if (folder / name).exists()]
-    if not found:
-        return
-    try:
-        if load_any_model(folder).sha256() == model.sha256():
-            return
-        there = "another model"
-    except ModelError:  # an unfinished one, or weights that are somebody's
-        there = " and ".join(found)
-    msg = f"{folder} has {there} already, which stays as it is: name another folder, or give overwrite=True (freshet "
-    raise ExportError(msg + "model import: --overwrite) to replace it")
 
 
 def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None) -> Model | KindsModel:
@@ -210,9 +184,27 @@ def _plain_or_columns(
         plain: Model = _recorded_where_needed(_plain_model, module, asked, more, checks)
     except ExportError as error:
         if (types := types_left(module, asked.method)) is None:
-            raise
+            return _with_categories(module, asked, more, checks, error)
         return _with_type_columns(module, types, (asked, more, checks), first or error)
     return plain
+
+
+def _with_categories(
+    module: Module, asked: Asked, more: KindsAsked, checks: Checks | None, error: ExportError
+) -> Model:
+    """Return the model that a module is whose attributes of edges number categories.
+
+    Raises: ExportError why it is none, or the `error` of how else it was read, where that is not about categories.
+    """
+    refused = list[ExportError]()
+    for one in (ways := ways_of_categories(module, asked.method)):
+        try:
+            return _plain_model(module, asked._replace(recorded=True, categories=one), more, checks)
+        except ExportError as other:
+            refused += [] if other.about == UNREAD else [other]
+    if refused:
+        raise refused[0] from error
+    raise ExportError(f"{error}. {LOOKED_UP}").of(error.about) if ways else error
 
 
 def _with_type_columns(
@@ -317,17 +309,23 @@ def _plain_model(module: Module, asked: Asked, more: KindsAsked, checks: Checks 
     split = _split(module, traced.steps, head)
     frozen = None if statistics is None else statistics.take
     width = features if graph is None or features is not None else int(graph.rows[0].shape[1])
-    types, edge_width = 0, edge_features
+    types, edge_width, categories = 0, edge_features, tuple[int, ...]()
+    rows = first_width(split[0]) if width is None else width
     if asked.types is not None:
-        rows = first_width(split[0]) if width is None else width
         types, edge_width = asked.types.many, asked.types.width(module, traced, edge_features, rows)
-    body, tail = ([step._replace(frozen=frozen, edge_width=edge_width) for step in part] for part in split)
+    if asked.categories is not None:
+        categories = asked.categories.counts(module, traced, edge_features, rows)
+        edge_width = len(categories)
+    body, tail = (
+        [step._replace(frozen=frozen, edge_width=edge_width, categories=categories) for step in part] for part in split
+    )
     with naming_weights(module):
         layers, weights = convert_chain(body, first_width(body) if width is None else width, "layers")
         head_layers, head_weights = convert_chain(tail, None, "head")
     refuse_weights(module, weights | head_weights)
     layers, weights = with_running_sums(layers, weights, "layers")
-    model = _build(layers, head_layers, weights | head_weights, list(more.edge_types or []), type_columns=types > 0)
+    of_edges = {"edge_types": list(more.edge_types or []), "type_columns": types > 0, "edge_categories": categories}
+    model = _build(layers, head_layers, weights | head_weights, of_edges)
     if width is not None and model.features.width != width:
         refuse(f"features are {width} wide, but the module reads rows of width {model.features.width}")
     if edge_features is not None and model.edge_features - types != edge_features:
@@ -359,14 +357,16 @@ def plain_graphs(traced: Traced, model: Model, head: str | None, frozen: Statist
     run = Run(ModuleCall("forward", traced=traced.run), WITHOUT_KINDS, FORWARD, heads=heads, frozen=frozen)
     edges = [model.features.edge_width]
     types = len(model.edge_types) if model.type_columns else 0
-    return Graphs(run, Widths([model.features.width], edges, edges), Parts([0], [0]), types=types)
+    categories = model.edge_categories
+    return Graphs(
+        run, Widths([model.features.width], edges, edges), Parts([0], [0]), types=types, categories=categories
+    )
 
 
-def _build(layers: list[Any], head: list[Any], weights: Weights, edge_types: list[str], *, type_columns: bool) -> Model:
+def _build(layers: list[Any], head: list[Any], weights: Weights, of_edges: Mapping[str, Any]) -> Model:
     try:
         edges = max((layer.edge.attributes for layer in layers if isinstance(layer, Conv)), default=0)
-        more = {"edge_types": edge_types, "edge_features": edges, "type_columns": type_columns}
-        return build_model(layers=layers, head=head, weights=weights, **more)
+        return build_model(layers=layers, head=head, weights=weights, edge_features=edges, **of_edges)
     except (ModelError, ValidationError) as error:
         msg = f"the module's layers make no model: {explain(error)}"
         raise ExportError(msg) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -60,13 +60,23 @@ _LARGE_OF_KINDS: _Sizes = (
 class Graphs:
     """Random graphs of the kinds, relations and widths of a module."""
 
-    def __init__(self, run: Run, widths: Widths, there: Parts, *, mirrored: bool = False, types: int = 0) -> None:
+    def __init__(
+        self,
+        run: Run,
+        widths: Widths,
+        there: Parts,
+        *,
+        mirrored: bool = False,
+        types: int = 0,
+        categories: Sequence[int] = (),
+    ) -> None:
         """Take how the module is run, and which kinds and relations of it the model has.
 
         `mirrored`: whether the module takes the edges of a mirror for those of its relation. `types`: how many types
-        the edges are of, which stand as columns in front of their other attributes.
+        the edges are of, which stand as columns in front of their other attributes. `categories`: how many categories
+        each attribute numbers, 0 where it is any number.
         """
-        self._types = types
+        self._types, self._categories = types, categories
         self.run, self.widths, self._there = run, widths, there
         # a module that is given one relation, whose edges it turns
         self._both_ways = run.call.plain and len(run.kinds.relations) > 1
@@ -143,6 +153,9 @@ class Graphs:
             attr = rng.standard_normal((len(pairs), width)).astype(np.float32) if width else None
             if attr is not None and self._types:
                 attr[:, : self._types] = np.eye(self._types)[rng.integers(0, self._types, len(pairs))]
+            for place, count in enumerate(self._categories):
+                if attr is not None and count:
+                    attr[:, place] = rng.integers(0, count, len(pairs))
             values = EdgeValues(len(pairs), {WEIGHT: weight}, attr)
             edges.append(RelationEdges(pairs // sizes[target], pairs % sizes[target], values))
         for j, of in enumerate(self._mirrors):

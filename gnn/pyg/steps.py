@@ -49,7 +49,7 @@ class ConvCall(NamedTuple):
     pair: rows are given as a pair, those of sources and those of targets; two_kinds: these are of two kinds.
     joined: names and widths of the rows that a function of rows reads, or a conv that is called with those of several
     layers; 0 for a width to be tried. parameters: those of a conv that take them; a function of rows gets no edges.
-    part: which of its results is read, where it returns several; None for the only one.
+    part: which of its results is read, where it returns several; None for the only one. categories: as Step has them.
     """
 
     rows: str
@@ -62,6 +62,7 @@ class ConvCall(NamedTuple):
     joined: tuple[tuple[str, int], ...] = ()
     parameters: tuple[str, ...] = ()
     part: int | str | None = None
+    categories: tuple[int, ...] = ()
 
     def result(self, made: Any) -> Any:
         """Return the result that is read of what a conv has returned.
@@ -83,6 +84,7 @@ class Step(NamedTuple):
     a norm over all vertices has become, where there is a graph for it. attributes: whether the module hands attributes
     of edges to it. relation: whether it is a conv on a relation, whose ends may have rows of two widths. given: how a
     conv that is read is called. edge_width: how wide attributes of edges are, where export_model is given it.
+    categories: of each of these, how many categories it numbers, 0 where it is any number; none: all are.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Step(NamedTuple):
     relation: bool = False
     given: ConvCall | None = None
     edge_width: int | None = None
+    categories: tuple[int, ...] = ()
 
 
 class RowsFunction(NamedTuple):

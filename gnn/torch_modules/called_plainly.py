@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freshet.gnn.model import Model
 from freshet.gnn.torch_modules.errors import refuse_input
-from freshet.gnn.torch_modules.inputs import edges_of, rows_of, with_types
+from freshet.gnn.torch_modules.inputs import edges_of, of_categories, rows_of, with_types
 from freshet.gnn.torch_modules.module import FreshetModule
 from freshet.gnn.torch_modules.passes import pass_over
 
@@ -31,6 +31,7 @@ class PlainModule(FreshetModule):
         rows = rows_of(x, model.features.width, self._real(), "x")
         ends, width = (len(rows), len(rows)), model.features.given_edge_width
         edges = edges_of(edge_index, edge_weight, edge_attr, ends=ends, width=width, real=rows.dtype)
+        edges = of_categories(edges, model.edge_categories, "edge_attr")
         if model.type_columns:
             edges = with_types(edges, edge_type, model.edge_types)
         elif edge_type is not None:

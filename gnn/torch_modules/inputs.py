@@ -104,6 +104,20 @@ def of_type(edge_type: Any, edges: int, names: Sequence[str]) -> Tensor:
     return types
 
 
+def of_categories(edges: MessageEdges, counts: Sequence[int], where: str) -> MessageEdges:
+    """Return edges as they are; `counts`: how many categories each attribute numbers, 0 where it is any number.
+
+    Raises: ModuleInputError for an attribute that is none of its categories.
+    """
+    for place, count in enumerate(counts):
+        column = edges.attr[:, place]
+        wrong = (column < 0) | (column >= count) | (column != column.floor())
+        if count and bool(wrong.any()):
+            expected = f"a whole number from 0 to {count - 1}"
+            refuse_input(f"{where}: got {float(column[wrong][0]):g} in column {place}, expected {expected}")
+    return edges
+
+
 def with_types(edges: MessageEdges, edge_type: Any, names: Sequence[str]) -> MessageEdges:
     """Return edges with a column for each of these types in front of their attributes; edge_type as in `of_type`.
 

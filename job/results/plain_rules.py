@@ -225,7 +225,7 @@ class PlainRules:
                     return None
                 if not self.features.given_edge_width:
                     carried[ATTR] = len(numbers)
-                elif len(numbers) == self.features.given_edge_width:
+                elif len(numbers) == self.features.given_edge_width and self._are_categories(numbers):
                     attr = numbers.tolist()
                 else:
                     return None
@@ -234,6 +234,11 @@ class PlainRules:
                     attr or [0.0] * self.features.given_edge_width
                 )
         return Event(op, src, dst, values=edge_row(carried, attr), type=name)
+
+    def _are_categories(self, numbers: np.ndarray) -> bool:
+        """Return whether attributes that number categories are whole and in their range."""
+        counts = self.features.categories or (0,) * len(numbers)
+        return all(not count or one in range(count) for one, count in zip(numbers.tolist(), counts, strict=True))
 
     def _is_key(self, value: Any, op: str) -> bool:
         if value == "*" or not self._edge_keys or self.by_offset:

@@ -118,6 +118,14 @@ def _refuse_model(old: AnyPlan, new: AnyPlan, contract: Contract, model: Path) -
             "none; begin a job from the original source, and `freshet promote` it"
         )
         raise UsageError(msg)
+    counts = zip(new.features.categories, old.features.categories or (0,) * len(new.features.categories), strict=False)
+    if narrower := [place for place, (mine, before) in enumerate(counts) if mine and not 0 < before <= mine]:
+        msg = (
+            f"--model {model}: attribute {narrower[0]} of its edges numbers {new.features.categories[narrower[0]]} "
+            "categories, and the job that serves takes other numbers there; begin a job from the original source, and "
+            "`freshet promote` it"
+        )
+        raise UsageError(msg)
 
 
 def out_of_new_job(service: Service, serving: CurrentJob, given: Path | None) -> Path:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from freshet.edge_categories import are_categories
 from freshet.kinds import Kinds
 from freshet.operators.parser.rejects import LinePlace, TablePlace
 from freshet.operators.parser.rules import Rules
@@ -249,7 +250,7 @@ def _attr_of(
         return None, *_sizes(lists, len(adds))
     if kinds is None or relation is None:
         attr, good = _attributes(lists, adds, width)
-        return attr, None, good
+        return attr, None, good if attr is None else good & are_categories(attr, features.categories)
     if lists is None:
         return None, None, np.ones(len(adds), bool)
     widths = np.append(kinds.edge_widths, 0)[relation]  # of no relation: such rows are bad anyway

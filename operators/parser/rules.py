@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from freshet.edge_categories import category_error
 from freshet.kinds import NO_MIRROR, Kinds, Relation, some_names
 from freshet.operators.limits import ID_BYTES_MAX
 from freshet.operators.parser.keys import KEY_FIELD, KeyRules
@@ -227,7 +228,8 @@ class Rules:
             values = weight, NO_ATTR
         if numbers is not None:
             whose = "" if relation is None else f" for edges of {relation.type!r}"
-            if error := numbers_error("attr", numbers, width or None, whose):
+            error = numbers_error("attr", numbers, width or None, whose)
+            if error := error or category_error(numbers, self.features.categories):
                 return error
             # only the length of those that the graph does not keep
             if not width:

@@ -242,7 +242,9 @@ def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
     rng = random.Random(call)
     of, types = model.features, tuple(model.edge_types)
     records = random_records(rng, EVENTS, WIDTH, types=types or ("a", "b"))
-    events = to_events(records, WIDTH, types, edge_width=of.given_edge_width, columns=of.types)
+    events = to_events(
+        records, WIDTH, types, edge_width=of.given_edge_width, columns=of.types, categories=of.categories
+    )
     settings = job_settings(model, PARTS)
     simulation = run(settings, model, events, cuts_of([7, 30, 60], len(events)), 1, NO_FAULTS)
     rows, off, compared = simulation.rows(), 0.0, 0

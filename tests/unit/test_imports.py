@@ -15,7 +15,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # The modules of freshet/, floor by floor; the others follow, and freshet/__init__.py is a facade over all of them.
-GROUND = ("errors kind_names kind_rows log_lines version", "extras files kinds", "schema", "kinds_graph type_columns")
+GROUND = (
+    "errors kind_names kind_rows log_lines version edge_categories",
+    "extras files kinds",
+    "schema",
+    "kinds_graph type_columns",
+)
 FOLDERS = ("freshet", "kernels", "gnn", "state", "partitioner", "operators", "job")
 # Each imports only from its left.
 ORDER = (*" ".join(GROUND).split(), *FOLDERS[1:], "freshet")

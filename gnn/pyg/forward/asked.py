@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.categories import EdgeCategories
 from freshet.gnn.pyg.forward.type_columns import TypeColumns
 
 
@@ -18,7 +19,8 @@ class Asked(NamedTuple):
     what stands between convs is read as it runs. both_ways: whether a module without kinds reads its edges the other
     way round, too, as a relation that mirrors them. heads: submodules whose output is served as logits, by kind.
     columns: parameters that take columns of the rows each, with their widths, in order. types: the parameter that takes
-    the types of edges, where these are columns of attributes. opened: whether convs of the user's own are looked into,
+    the types of edges, where these are columns of attributes. categories: how it gets attributes that number
+    categories. opened: whether convs of the user's own are looked into,
     beside being recorded.
     """
 
@@ -30,6 +32,7 @@ class Asked(NamedTuple):
     heads: tuple[str, ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
     types: TypeColumns | None = None
+    categories: EdgeCategories | None = None
     opened: bool = False
 
     def is_of_head(self, name: str) -> bool:

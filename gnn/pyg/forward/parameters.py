@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import Aggregation
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.categories import EdgeCategories
 from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
 from freshet.gnn.pyg.forward.type_columns import TypeColumns
@@ -106,6 +107,7 @@ class Parameters(NamedTuple):
     needs: str = ""
     absent: bool = False
     types: TypeColumns | None = None  # the types of edges, which stand in front of their other attributes
+    categories: EdgeCategories | None = None  # how attributes are handed over that number categories
 
     @property
     def weights_of_data(self) -> str:
@@ -114,6 +116,7 @@ class Parameters(NamedTuple):
 
     def call(self, function: Callable[..., Any], x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
         """Call a forward, so that its other parameters keep their defaults."""
+        edge_attr = edge_attr if self.categories is None else self.categories.of(edge_attr)
         if self.data or self.held is not None:
             given = {"edge_attr": edge_attr, self.weights_of_data: edge_weight}
             data = Data(x=x if self.data else None, edge_index=edge_index, **given)

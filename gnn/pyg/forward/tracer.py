@@ -357,6 +357,8 @@ class Tracer(torch.fx.Tracer):
             if any(True for _ in m.parameters()):
                 refuse(f"{place_here()} makes a {type(m).__name__} with new weights at each call: make it in __init__")
             return forward(*args, **kwargs)
+        if _are_of_categories(args, kwargs) and not any(isinstance(one, MessagePassing) for one in m.modules()):
+            return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)  # it is run as it is
         if not self._turns or not is_against(m) or not self.is_leaf_module(m, self.path_of_module(m)):
             return super().call_module(m, forward, args, kwargs)
         given = inspect.signature(m.forward).bind(*args, **kwargs)
@@ -372,3 +374,12 @@ class Tracer(torch.fx.Tracer):
         node = super().create_node(*args, **options)
         node.meta["line"], node.meta["inside"] = where(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
         return node
+
+
+def _are_of_categories(args: Any, options: Any) -> bool:
+    """Return whether a call gets attributes of edges that number categories, and nothing else, as OGB's encoders do."""
+    given = [*args, *options.values()]
+    nodes = [one.node for one in given if type(one) is RowsProxy]
+    while nodes and nodes[0].op == "call_method" and nodes[0].target in ("long", "to", "view"):
+        nodes[0] = nodes[0].args[0]
+    return len(given) == len(nodes) == 1 and nodes[0].target is torch.ops.freshet.categories_of

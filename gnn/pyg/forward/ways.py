@@ -8,8 +8,10 @@ from torch.nn import Module
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
+from freshet.gnn.pyg.forward.categories import EdgeCategories
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
 from freshet.gnn.pyg.forward.parameters import (
+    STANDARD,
     WEIGHT_NAMES,
     Parameters,
     edge_parameter,
@@ -34,7 +36,7 @@ def ways_to_call(
     Raises: ExportError where there is none.
     """
     if takes_data(parameters):
-        return ways_of_data(), []
+        return _of_categories(ways_of_data(), asked.categories), []
     held, read = bool(data_of(module)), field_read(getattr(module, asked.method))
     if held and takes_nothing(parameters):
         return [one._replace(held=HeldData()) for one in ways_of_data()], []
@@ -54,18 +56,28 @@ def ways_to_call(
         raise
     if asked.types is not None:
         return _ways_with_types(name, edges, more, asked.types), more
+    if asked.categories is not None:
+        return _of_categories(_ways_with_types(name, edges, more, None), asked.categories), more
     ways = ways_of(module, name, edges, more, recorded=asked.recorded)
     return ways + [one._replace(held=HeldData(parameters[0].name)) for one in ways if held], more
 
 
+def _of_categories(ways: list[Parameters], categories: EdgeCategories | None) -> list[Parameters]:
+    """Return those of some ways that hand over attributes, which number categories; without `categories` all."""
+    if categories is None:
+        return ways
+    found = [one for one in ways if one.attributes is not None and one.shapes == STANDARD]
+    return [one._replace(categories=categories) for one in found[:1]]
+
+
 def _ways_with_types(
-    name: str, edges: str | None, more: list[inspect.Parameter], types: TypeColumns
+    name: str, edges: str | None, more: list[inspect.Parameter], types: TypeColumns | None
 ) -> list[Parameters]:
     """The ways in which a forward that takes the types of edges may be called: with their other attributes, or without.
 
     Raises: ExportError where it needs more.
     """
-    others = [p for p in more if p.name != types.parameter]
+    others = [p for p in more if types is None or p.name != types.parameter]
     attributes = next((p for p in others if p.name in ATTRIBUTE_NAMES), None)
     weights = next((p for p in others if p.name in WEIGHT_NAMES and p is not attributes), None)
     sampled = tuple(p.name for p in others if p.name in OF_SAMPLES and p.default is p.empty)

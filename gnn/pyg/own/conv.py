@@ -155,13 +155,13 @@ def _ends(step: Step, given: ConvCall, source: int | None, target: int | None) -
 def _given(step: Step) -> ConvCall:
     """Return how a conv is called: as a forward calls it, else by the names of its parameters."""
     if step.given is not None:
-        return step.given
+        return step.given._replace(categories=step.categories)
     names = list(inspect.signature(step.op.forward).parameters)  # type: ignore[union-attr]
     if len(names) < 2:
         refuse(f"{step.name}: its forward takes ({', '.join(names)}), expected (x, edge_index)")
     found = call_by_names(step.op)
     attributes, weights = found.attributes if step.attributes else None, found.weights if step.edge_weights else None
-    return found._replace(attributes=attributes, weights=weights)
+    return found._replace(attributes=attributes, weights=weights, categories=step.categories)
 
 
 def call_by_names(conv: Any) -> ConvCall:

@@ -23,7 +23,7 @@ from freshet.gnn.pyg.own.recorder import (
     tensors_in,
     tracked,
 )
-from freshet.gnn.pyg.own.types import TYPE_NOTES
+from freshet.gnn.pyg.own.types import TYPE_NOTES, is_types
 from freshet.gnn.pyg.own.values import Over, Value, constant, take
 from freshet.gnn.pyg.own.whole_rows import LAYER_NOTES
 from freshet.gnn.pyg.read_convs import LARGEST
@@ -178,7 +178,7 @@ def _cast(rec: Recorder, call: Operation) -> NotedValue:
     _, noted = tracked(rec, call)
     kind = call.result.dtype
     allowed = (torch.int64, torch.int32) if noted.value.is_index else (torch.float32, torch.float64)
-    if kind not in allowed and not is_mask(noted.value) and not (noted.value.is_types and kind == torch.int64):
+    if kind not in allowed and not is_mask(noted.value) and not (is_types(rec, call.args[0]) and kind == torch.int64):
         call.refuse(f"it makes {kind} of rows, and Freshet computes in torch.float32")
     return noted
 

@@ -25,6 +25,7 @@ from freshet.gnn.pyg.forward.aggregators import kinds_of
 from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
+from freshet.gnn.pyg.own.categories import drawn
 from freshet.gnn.pyg.own.edges import (
     add_self_loops,
     aggregated,
@@ -142,8 +143,7 @@ def _inputs(given: ConvCall, widths: ConvWidths, size: Size, seed: int) -> dict[
     if given.weights is not None:
         inputs[given.weights] = (torch.rand(edges, generator=random) + 0.5, Value("weight", 1, "edges"), 0)
     if given.attributes is not None:
-        rows = torch.randn(edges, widths.attributes, generator=random)
-        inputs[given.attributes] = (rows, Value("attr", widths.attributes, "edges"), 0)
+        inputs[given.attributes] = (*drawn(edges, widths.attributes, given.categories, random), 0)
     return inputs
 
 

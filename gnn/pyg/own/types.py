@@ -1,4 +1,4 @@
-"""Notes of the types of edges: a number that is made of one column for each type, and rows that are looked up by it."""
+"""Notes of the types of edges, and of categories among their attributes: numbers by which rows are looked up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from freshet.gnn.pyg.forward.places import place_here
+from freshet.gnn.pyg.own.categories import are_categories, categories, columns_of_categories
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.values import TYPES, Value, constant, take
 
@@ -25,25 +26,35 @@ def _types(rec: Recorder, call: Operation) -> NotedValue:
 
 
 def is_types(rec: Recorder, tensor: Any) -> bool:
-    """Return whether a tensor has the types of edges as they came."""
+    """Return whether a tensor has the types of edges as they came, or attributes that number categories."""
     noted = rec.find(tensor)
-    return noted is not None and noted.value.is_types
+    return noted is not None and (noted.value.is_types or are_categories(noted.value))
+
+
+def _chosen(rec: Recorder, index: torch.Tensor, place: str) -> tuple[list[Value], NotedValue]:
+    """Return the columns of 0 and 1 of each number that an index has for an edge, and what it holds itself."""
+    noted = rec.find(index)
+    assert noted is not None  # by is_types
+    found = list(noted.value.of) if noted.value.is_types else columns_of_categories(noted.value, place)
+    assert found is not None
+    return found, noted
 
 
 def looked_up(rec: Recorder, call: Operation, table: torch.Tensor, index: torch.Tensor, dim: int) -> NotedValue:
-    """Note the rows of a table by the types of edges, as columns of types times these rows."""
-    noted = rec.find(index)
-    assert noted is not None  # by is_types
-    (columns,) = noted.value.of
+    """Note the rows of a table by types or categories of edges, as columns of 0 and 1 times these rows."""
+    chosen, noted = _chosen(rec, index, call.place)
     if rec.find(table) is not None:
         call.refuse("it looks rows up by types in something that depends on the graph")
     rows = table.detach().movedim(dim, 0).reshape(table.shape[dim], -1)
-    if len(rows) < columns.width:
-        call.refuse(
-            f"edges have {columns.width} types, but the table has {len(rows)} rows: leave types out of edge_types"
-        )
-    weight = rows[: columns.width].float().numpy().T.copy()
-    made = Value("linear", len(weight), columns.over, (columns,), call.place, arrays={"weight": weight})
+    if len(rows) < (most := max(one.width for one in chosen)):
+        call.refuse(f"edges have {most} types, but the table has {len(rows)} rows: leave types out of edge_types")
+    found = list[Value]()
+    for columns in chosen:
+        weight = rows[: columns.width].float().numpy().T.copy()
+        found.append(Value("linear", len(weight), columns.over, (columns,), call.place, arrays={"weight": weight}))
+    which = np.repeat(np.arange(len(found)), rows.shape[1])
+    column = np.tile(np.arange(rows.shape[1]), len(found))
+    made = take(found, which, column, noted.value.over, call.place)
     return NotedValue(made, noted.axis if call.name == "embedding" else dim)
 
 
@@ -65,19 +76,21 @@ def one_hot(
     index, many = given["tensor"], given.get("num_classes", -1)
     if not is_types(rec, index):
         return None
-    noted = rec.find(index)
-    assert noted is not None  # by is_types
-    (columns,) = noted.value.of
     call = Operation(name, func, args, options, None, place_here())
-    if not isinstance(many, int) or many < columns.width:
-        call.refuse(f"one_hot of {columns.width} types needs num_classes={columns.width}, got {many}")
+    chosen, noted = _chosen(rec, index, call.place)
+    most = max(one.width for one in chosen)
+    if not isinstance(many, int) or many < most:
+        call.refuse(f"one_hot of {most} types needs num_classes={most}, got {many}")
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         result: torch.Tensor = func(*args, **options)
-    places = np.minimum(np.arange(many), columns.width)
-    which, none = (places == columns.width).astype(np.int64), constant(np.zeros(1), call.place)
-    made = take([columns, none], which, np.where(which, 0, places), columns.over, call.place)
+    values = [*chosen, constant(np.zeros(1), call.place)]
+    which, places = list[np.ndarray](), np.arange(many)
+    for number, one in enumerate(chosen):
+        which.append(np.where(places < one.width, number, len(chosen)))
+    column = [np.where(places < one.width, places, 0) for one in chosen]
+    made = take(values, np.concatenate(which), np.concatenate(column), noted.value.over, call.place)
     rec.note(result, NotedValue(made, noted.axis))
     return result
 
 
-TYPE_NOTES: dict[str, Note] = {"types_of": _types, "embedding": _embedding}
+TYPE_NOTES: dict[str, Note] = {"types_of": _types, "categories_of": categories, "embedding": _embedding}

@@ -86,6 +86,11 @@ def take(of: Sequence[Value], which: np.ndarray, column: np.ndarray, over: Over,
     return Value("take", len(columns), over, tuple(bases), place, arrays=arrays)
 
 
+def column_of(value: Value, column: int) -> tuple[Value, int]:
+    """Return the value that a column of another comes from, and its place there."""
+    return _flat(value)(column)
+
+
 def _flat(value: Value) -> Callable[[int], tuple[Value, int]]:
     """Return where a column of a value comes from."""
     if value.op != "take":

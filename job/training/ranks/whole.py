@@ -14,7 +14,7 @@ from freshet.errors import InputError
 from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model
 from freshet.gnn.torch_modules.aggregates import MessageEdges
-from freshet.gnn.torch_modules.inputs import edges_of, of_type, with_types
+from freshet.gnn.torch_modules.inputs import edges_of, of_categories, of_type, with_types
 from freshet.partitioner.placement.whole_graph import whole_masters
 
 ONE_KIND = ""
@@ -44,6 +44,7 @@ def whole_graph(data: Data | HeteroData, model: Model | KindsModel, real: torch.
             msg = "data: the model has no kinds of vertices; expected Data, got HeteroData"
             raise InputError(msg)
         edges = _edges(data, data, data, model.features.given_edge_width, real, "data")
+        edges = of_categories(edges, model.edge_categories, "data.edge_attr")
         if model.type_columns:
             edges = with_types(edges, data.get("edge_type"), model.edge_types)
         return WholeGraph((ONE_KIND,), [data], [_count(data)], [(0, 0)], [edges])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import zip_longest
 from typing import Any
 
 import orjson
@@ -66,31 +67,40 @@ def random_records(
     return records
 
 
-def with_attributes(records: list[Record], edge_width: int) -> list[Record]:
-    """The records with attributes on most of the added edges that have none: half integers, and the same ones often."""
+def with_attributes(records: list[Record], edge_width: int, categories: tuple[int, ...] = ()) -> list[Record]:
+    """The records with attributes on most of the added edges that have none: half integers, and the same ones often.
+
+    `categories`: how many of these each attribute numbers, 0 where it is any number.
+    """
     rng, found = random.Random(f"attributes of {len(records)}"), []
     for record in records:
         if record["op"] == "add_edge" and "attr" not in record and rng.random() < 0.8:
             values = rng.choices([-1.0, 0.0, 0.5, 2.0], k=1) * edge_width
             if rng.random() < 0.7:
                 values = [rng.randint(-4, 4) / 2 for _ in range(edge_width)]
+            values = [rng.randrange(of) if of else one for one, of in zip_longest(values, categories)]
             record = {**record, "attr": values}
         found.append(record)
     return found
 
 
 def to_events(
-    records: list[Record], width: int, edge_types: tuple[str, ...] = (), *, edge_width: int = 0, columns: int = 0
+    records: list[Record],
+    width: int,
+    edge_types: tuple[str, ...] = (),
+    *,
+    edge_width: int = 0,
+    columns: int = 0,
+    categories: tuple[int, ...] = (),
 ) -> Events:
     """The records through the Parser; all must be accepted. With `edge_width` edges get attributes.
 
-    `columns`: how many columns of types the graph has in front of these.
+    `columns`: how many columns of types the graph has in front of these. `categories`: as `with_attributes`.
     """
-    records = with_attributes(records, edge_width) if edge_width else records
+    records = with_attributes(records, edge_width, categories) if edge_width else records
     data = b"\n".join(orjson.dumps(record) for record in records)
-    events, letters = Parser(
-        Features(width, columns + edge_width, types=columns), None, edge_types or None
-    ).parse_jsonl(data, Origin())
+    features = Features(width, columns + edge_width, types=columns, categories=categories)
+    events, letters = Parser(features, None, edge_types or None).parse_jsonl(data, Origin())
     assert not letters, letters
     assert len(events) == len(records)
     return events

@@ -88,6 +88,25 @@ def test_others_are_dead_letters_as_they_came(attr: Any, error: str, lines_min: 
     assert judged[1] is None and [attr_of(one.values) for one in judged if one] == [(1.0, 2.0, 3.0), ()]
 
 
+@pytest.mark.parametrize("lines_min", [1, 10**9])
+def test_attributes_that_number_categories_are_whole_and_in_range(lines_min: int) -> None:
+    features = Features(2, 3, categories=(0, 5, 2))
+    given = [[0.5, 4.0, 1], [0.0, 5.0, 0.0], [0.0, 1.5, 0.0], [0.0, -1.0, 0.0], [9.0, 0.0, 1 + 1e-9], [0.0, 0.0, 2]]
+    records = [edge(k, attr=attr) for k, attr in enumerate(given)] + [edge(9)]
+    events, letters = parsed(records, lines_min, features)
+    assert [letter.error for letter in letters] == [
+        "attr: expected a whole number from 0 to 4 at index 1, got 5.0",
+        "attr: expected a whole number from 0 to 4 at index 1, got 1.5",
+        "attr: expected a whole number from 0 to 4 at index 1, got -1.0",
+        "attr: expected a whole number from 0 to 1 at index 2, got 2",
+    ]
+    assert carried(events) == [[0.5, 4.0, 1.0], [9.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    judged = [PlainRules(features).judge(record) for record in records]
+    assert [attr_of(one.values) for one in judged if one] == [(0.5, 4.0, 1.0), (9.0, 0.0, 1.0), ()]
+    table = pa.table({"op": ["add_edge"] * 6, "src": [1] * 6, "dst": [2, 3, 4, 5, 6, 7], "attr": given})
+    assert len(Parser(features).parse_table(table, ORIGIN)[1]) == 4
+
+
 def test_tables_refuse_nan_and_infinity_and_another_width() -> None:
     ends = {"op": ["add_edge"] * 5, "src": [1] * 5, "dst": [2] * 5}
     attr = [[1.0, 2.0, 3.0], [float("nan"), 0.0, 0.0], [0.0, float("inf"), 0.0], [1.0], None]
