@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,14 +198,18 @@ def _with_categories(
     Raises: ExportError why it is none, or the `error` of how else it was read, where that is not about categories.
     """
     refused = list[ExportError]()
-    for one in (ways := ways_of_categories(module, asked.method)):
-        try:
-            return _plain_model(module, asked._replace(recorded=True, categories=one), more, checks)
-        except ExportError as other:
-            refused += [] if other.about == UNREAD else [other]
+    for one in ways_of_categories(module, asked.method):
+        way = asked._replace(recorded=True, categories=one)
+        with suppress(ExportError):  # what is no forward with attributes is refused for that
+            trace(plain_copy(module), more.one_head(), way)
+            try:
+                return _plain_model(module, way, more, checks)
+            except ExportError as other:
+                refused += [] if other.about == UNREAD else [other]
     if refused:
         raise refused[0] from error
-    raise ExportError(f"{error}. {LOOKED_UP}").of(error.about) if ways else error
+    looks = ways_of_categories(module, asked.method) and ("int64" in str(error) or "Embedding" in str(error))
+    raise ExportError(f"{error}. {LOOKED_UP}").of(error.about) if looks else error
 
 
 def _with_type_columns(

@@ -296,10 +296,11 @@ def refuse_no_act(step: Step, parts: Sequence[Any]) -> None:
 
 
 def is_against(module: Any) -> bool:
-    """Return whether a module is a conv of PyG's, with a layer of its own, whose messages flow against the edges."""
+    """Return whether a module is a conv of PyG's, also one that is read, whose messages flow against the edges."""
     if not isinstance(module, MessagePassing) or module.flow != "target_to_source":
         return False
-    return not is_read(module) and written_class(module) is None
+    of_pyg = type(module).__module__.startswith("torch_geometric.")
+    return (of_pyg or not is_read(module)) and written_class(module) is None
 
 
 def along(module: Any) -> Any:

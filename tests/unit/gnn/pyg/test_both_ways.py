@@ -20,6 +20,7 @@ from torch_geometric.utils import degree, scatter, softmax  # noqa: E402
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
 from tests.support.graphs.kinds_by_hand import gates  # noqa: E402
+from tests.support.graphs.pyg_streams import assert_streams  # noqa: E402
 
 IN, OUT = 4, 3
 Function = Callable[[Any, Any, Any, Any], Any]
@@ -134,6 +135,25 @@ def test_convs_against_the_edges(tmp_path: Path) -> None:
 
     model = export_model(BothWays(function, **parts), tmp_path / "M")
     assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+
+
+READ: dict[str, Callable[[], Any]] = {
+    "gated": lambda: pyg.GatedGraphConv(IN, 2, flow="target_to_source"),
+    "steered": lambda: pyg.FeaStConv(IN, OUT, flow="target_to_source"),
+    "general": lambda: pyg.GeneralConv(IN, OUT, attention=True, flow="target_to_source"),
+    "softmax": lambda: pyg.GCNConv(IN, OUT, aggr="softmax", flow="target_to_source"),
+}
+
+
+@pytest.mark.parametrize("name", [*READ, "signed attention"])
+def test_convs_that_are_read_against_the_edges(name: str, tmp_path: Path) -> None:
+    if name in READ:
+        module = BothWays(lambda s, x, e, w: s.conv(x, e), conv=READ[name]())
+    else:
+        module = BothWays(lambda s, x, e, w: s.conv(x, x, e), conv=pyg.FAConv(IN, flow="target_to_source"))
+    model = export_model(module.eval(), tmp_path / "M", features=IN)
+    assert [(one.type, one.mirrors) for one in model.relations] == [("edge", None), ("rev_edge", 0)]
+    assert_streams(module, model, "module(x, edge_index)")
 
 
 class Own(pyg.SimpleConv):
