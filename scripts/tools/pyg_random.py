@@ -32,6 +32,7 @@ from scripts.tools.pyg_examples import trained
 from scripts.tools.pyg_random_graphs import apart, run, scores_apart, small, stream_apart
 from scripts.tools.pyg_random_kinds import draw_kinds
 from scripts.tools.pyg_random_programs import Source, draw
+from scripts.tools.pyg_random_written import draw_written
 
 ALLOWED = 1e-5  # of what was summed to get a value, in float64; weights are rounded to float32
 ALLOWED_OF_SCORES, ALLOWED_OF_STREAMS = 1e-4, 1e-4  # of float32
@@ -134,6 +135,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first module; each has the next one")
     parser.add_argument("--hostile", type=float, default=0.12, help="share of functions that no model may have")
     parser.add_argument("--kinds", type=float, default=0.5, help="share of modules with kinds or types of edges")
+    parser.add_argument("--written", type=float, default=0.3, help="share of the others that are as users write them")
     parser.add_argument("--stream", type=float, default=0.1, help="share that is compared on a stream as well")
     parser.add_argument("--examples", action="store_true", help="print a source with each reason of a refusal")
     given = parser.parse_args()
@@ -142,7 +144,8 @@ def main() -> int:
     counts, reasons, shown = dict[str, Counter[str]](), Counter[str](), dict[str, str]()
     for seed in range(given.seed, given.seed + given.count):
         rng = random.Random(f"module {seed}")
-        source = (draw_kinds if rng.random() < given.kinds else draw)(seed, given.hostile)
+        of_kinds, as_written = rng.random() < given.kinds, random.Random(f"written {seed}").random() < given.written
+        source = (draw_kinds if of_kinds else draw_written if as_written else draw)(seed, given.hostile)
         found = _in_time(source, seed, stream=rng.random() < given.stream)
         of = counts.setdefault(source.group, Counter[str]())
         of[found.what] += 1

@@ -58,6 +58,8 @@ def run(
     types = [torch.full((one.shape[1],), number) for number, one in enumerate(edges.values())]
     dicts = {"x_dict": x, "edge_index_dict": edges, "edge_weight_dict": weights, "edge_attr_dict": attributes}
     plain = {"x": next(iter(x.values())), "edge_index": torch.cat([*edges.values()], 1)}
+    plain |= {"edge_weight": torch.cat([*weights.values()]), "edge_attr": torch.cat([*attributes.values()])}
+    dicts |= {f"{name}_edge_index": of for (_, name, _), of in edges.items() if name}
     one = plain | ({"edge_type": torch.cat(types)} if typed else {})
     torch.set_default_dtype(dtype)  # of tensors that a forward makes
     try:
@@ -177,8 +179,11 @@ def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], d
         (x,), edges = given.x.values(), np.concatenate([*given.edges.values()], axis=1)
         many, columns = edges.shape[1], np.eye(model.features.types, dtype=np.float32)
         types = np.repeat(np.arange(len(given.edges)), [one.shape[1] for one in given.edges.values()])
-        attr = columns[types] if model.type_columns else None
-        graph = Graph(x, edges[0], edges[1], EdgeValues(many, {WEIGHT: np.ones(many, np.float32)}, attr))
+        attr = columns[types] if model.type_columns else np.zeros((many, 0), np.float32)
+        if model.features.given_edge_width:
+            attr = np.concatenate([attr, *given.attributes.values()], axis=1)
+        weights = np.concatenate([*given.weights.values()])
+        graph = Graph(x, edges[0], edges[1], EdgeValues(many, {WEIGHT: weights}, attr if attr.shape[1] else None))
         rows = own_scale.forward(model, graph, tolerance=TOLERANCE)
         return {"": rows}, {"": own_scale.logits(model, rows, tolerance=TOLERANCE)} if model.head else {}
     ends = list[RelationEdges]()
@@ -217,14 +222,15 @@ def _apart(about: str, want: Any, got: dict[str, Scaled], again: Callable[[], It
 
 
 def _settled(rows: np.ndarray, ours: Scaled, again: list[np.ndarray]) -> Scaled:
-    """Return ours, with the module's value where ours is not finite and roundings decide whether the module's is.
+    """Return ours, with the module's value where ours is not finite, and nothing says that the module's is.
 
-    There a divisor that may be 0 is made of rounded values, as the deviation of equal ones.
+    So it is where roundings decide it: a divisor that may be 0 is made of rounded values, as the deviation of equal
+    ones. And in a row of the module with NaN, whose constants are products with 0 of ours.
     """
     with np.errstate(all="ignore"):
         stay = [(np.abs(one - rows) <= _MOVED_MIN * np.abs(rows)) | (np.isnan(one) & np.isnan(rows)) for one in again]
-    moved = np.isinf(ours.scale) & ~np.isfinite(ours.rows) & ~np.logical_and.reduce(stay)
-    return Scaled(np.where(moved, rows, ours.rows), ours.scale)
+    moved = ~np.logical_and.reduce(stay) | np.isnan(rows).any(axis=1, keepdims=True)
+    return Scaled(np.where(moved & np.isinf(ours.scale) & ~np.isfinite(ours.rows), rows, ours.rows), ours.scale)
 
 
 def scores_apart(head: nn.Module, model: Model | KindsModel, ends: tuple[str, str]) -> float:

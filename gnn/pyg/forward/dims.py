@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch.nn import Module
+from torch.nn import Module, Sequential
+from torch_geometric.nn import DNAConv, MessagePassing
 
 from freshet.gnn.pyg.forward.edge_functions import EDGES_FIRST
 from freshet.gnn.pyg.forward.places import label_of
@@ -31,7 +33,8 @@ _KEPT = {
 _TOGETHER = {"add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div", "maximum", "minimum"}
 _LAYERS = {
     *("Linear", "BatchNorm1d", "LayerNorm", "Identity", "Dropout", "ReLU", "ELU", "LeakyReLU", "PReLU", "GELU", "SELU"),
-    *("CELU", "SiLU", "Sigmoid", "Tanh", "Softplus", "BatchNorm", "JumpingKnowledge"),
+    *("CELU", "SiLU", "Sigmoid", "Tanh", "Softplus", "BatchNorm", "JumpingKnowledge", "MLP", "RMSNorm", "GRUCell"),
+    *("Mish", "ReLU6", "LogSigmoid", "Softmax", "LogSoftmax", "Bilinear"),
 }
 
 
@@ -47,8 +50,7 @@ def known_dims(node: Any, root: Module) -> int | None:
         return next((one.ndim for name, one in kept if name == node.target), None)
     if node.op == "call_module":
         part = root.get_submodule(node.target)
-        home = type(part).__module__.startswith(("torch.nn.", "torch_geometric.nn."))
-        return _of_first(node, root) if home and type(part).__name__ in _LAYERS else None
+        return _of_first(node, root) if _keeps_dims(part) and not node.kwargs.get("return_attention_weights") else None
     if not node.args:
         return None
     if label in _KEPT or label == "cat":
@@ -61,7 +63,21 @@ def known_dims(node: Any, root: Module) -> int | None:
         return None if of_one is None else of_one + 1
     if label == "getitem":
         return _of_part(node, root)
+    if label in ("view", "reshape"):
+        return _of_sizes(node.args[1:])
+    if label in ("mean", "sum"):
+        return _of_reduced(node, root)
     return _of_first(node, root) if label == "index_select" else None
+
+
+def _keeps_dims(part: Module) -> bool:
+    """Return whether a layer or conv gives rows of as many dimensions as those that it is given first."""
+    if not type(part).__module__.startswith(("torch.nn.", "torch_geometric.nn.")):
+        return False
+    if type(part) is Sequential:
+        return all(map(_keeps_dims, part))
+    is_conv = isinstance(part, MessagePassing) and not isinstance(part, DNAConv)  # which takes several rows of each
+    return is_conv or type(part).__name__ in _LAYERS
 
 
 def _of_first(node: Any, root: Module) -> int | None:
@@ -70,8 +86,25 @@ def _of_first(node: Any, root: Module) -> int | None:
     return known_dims(first[0] if isinstance(first, tuple | list) and first else first, root)
 
 
+def _of_sizes(sizes: Sequence[Any]) -> int | None:
+    """Return how many sizes there are; None for one that may be several, as `h.size()`."""
+    listed = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+    return len(listed) if len(listed) > 1 or isinstance(next(iter(listed), None), int) else None
+
+
+def _of_reduced(node: Any, root: Module) -> int | None:
+    dims, dim = _of_first(node, root), node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    if dims is None or type(dim) is not int or len(node.args) > 2:
+        return None
+    return dims if node.kwargs.get("keepdim") is True else None if node.kwargs.get("keepdim") else dims - 1
+
+
 def _of_part(node: Any, root: Module) -> int | None:
     of, index = node.args
+    if isinstance(index, tuple) and all(one is None or isinstance(one, int | slice) for one in index):
+        dims = known_dims(of, root)
+        fewer = sum(1 if isinstance(one, int) else -(one is None) for one in index)
+        return None if dims is None or any(isinstance(one, bool) for one in index) else dims - fewer
     if getattr(of, "target", None) in EDGES_FIRST:  # edges, and a number for each
         if index == 0 or of.target.__name__ == "gcn_norm":
             return 2 - index

@@ -186,8 +186,8 @@ def ways_of(
         if attributes is not None and all(edge_width_of(part) == 1 for part in parts if takes_attributes(part)):
             ways.append(how._replace(shapes=Shapes(flat=True)))  # as edge_attr.view(-1, 1) reads them
     encoded = None if reads or adds or not recorded else next((p.name for p in more if p.name in ATTRIBUTE_NAMES), None)
-    if encoded is not None and not [p for p in more if p.default is p.empty and p.name != encoded]:
-        weights = next((p.name for p in more if p.name in WEIGHT_NAMES and p.name != encoded), None)
+    weights = next((p.name for p in more if p.name in WEIGHT_NAMES and p.name != encoded), None)
+    if encoded is not None and not [p for p in more if p.default is p.empty and p.name not in (encoded, weights)]:
         ways.insert(0, Parameters(edges, weights, attributes=encoded, of_sample=sampled, reads_them=True))
     if any(name in SIZES_OF_HOPS for name in sampled):  # a module that hands them on takes None
         ways += [how._replace(hops=False) for how in ways]

@@ -66,12 +66,12 @@ class RowsProxy(torch.fx.Proxy):
         super().__setattr__(name, value)
 
     def dim(self) -> Any:
-        """Return the number of dimensions: that of an input is known, and others where functions are looked into.
+        """Return the number of dimensions: that of an input is known, and others where operations say it for sure.
 
         PyG's own functions of edges ask for it before they are refused by name.
         """
         known = self.node.meta.get("dim")
-        if known is None and self.tracer.has_edge_functions:
+        if known is None and (self.tracer.has_edge_functions or not is_library(sys._getframe(1))):
             known = known_dims(self.node, self.tracer.root)
         return known or self.tracer.create_proxy("call_method", "dim", (self,), {})
 

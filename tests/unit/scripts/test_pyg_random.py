@@ -117,6 +117,12 @@ def test_where_roundings_decide_whether_a_value_is_finite_the_module_is_right() 
     np.testing.assert_array_equal(settled.rows, [[-1.7, np.nan, np.nan, 2.0]])
 
 
+def test_constants_in_a_row_of_the_module_with_nan_may_be_nan() -> None:
+    theirs = np.array([[np.nan, 1.0], [1.0, 1.0]])
+    ours = Scaled(np.full((2, 2), np.nan), np.full((2, 2), np.inf))
+    np.testing.assert_array_equal(pyg_random_graphs._settled(theirs, ours, [theirs]).rows, [[np.nan, 1], [np.nan] * 2])
+
+
 def test_a_divisor_of_roundings_is_judged_by_no_float() -> None:
     source = draw(0, 0.0)._replace(call="module(x, edge_index)", options="dict(features=4)", logits="", link=None)
     text = source.text.partition("class Drawn")[0] + SATURATED

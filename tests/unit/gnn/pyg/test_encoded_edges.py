@@ -166,6 +166,22 @@ def test_attributes_of_any_width_have_that_which_is_given(function: Function, tm
     assert [one.edge_features for one in model.relations] == [EDGE]
 
 
+def test_attributes_are_read_beside_weights_that_a_forward_requires(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.score, self.conv, self.last = mlp(1), pyg.GraphConv(IN, 4), pyg.GCNConv(4, 3)
+
+        def forward(self, x: Any, edge_index: Any, edge_weight: Any, edge_attr: Any) -> Any:
+            made = self.score(edge_attr).squeeze(-1).sigmoid()
+            return self.last(self.conv(x, edge_index, edge_weight * made), edge_index, edge_weight)
+
+    module = Both().eval()
+    model = export_model(module, tmp_path / "M")
+    assert model.edge_features == EDGE
+    assert_streams(module, model, "module(x, edge_index, edge_weight, edge_attr)")
+
+
 REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
     "a mean with self-loops of another weight": (
         lambda s, x, e, a: s.conv(x, e, torch.sigmoid(s.score(a)).view(-1)),
