@@ -194,8 +194,7 @@ def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], d
         key = next(iter(given.edges)) if turned else key
         src, dst = given.edges[key][::-1] if turned and one.mirrors is not None else given.edges[key]
         attr = given.attributes[key] if one.edge_features else None
-        weights = np.ones_like(given.weights[key]) if turned else given.weights[key]
-        ends.append(RelationEdges(src, dst, EdgeValues(len(src), {WEIGHT: weights}, attr)))
+        ends.append(RelationEdges(src, dst, EdgeValues(len(src), {WEIGHT: given.weights[key]}, attr)))
     graph_of = KindsGraph([given.x[names[kind]] for kind in model.kinds], ends)
     by_kind = kinds_oracle.forward(model, graph_of, tolerance=TOLERANCE)
     made = kinds_oracle.logits(model, by_kind, tolerance=TOLERANCE)

@@ -17,6 +17,7 @@ from scripts.tools import pyg_random, pyg_random_graphs
 from scripts.tools.pyg_random_kinds import HOSTILE_DICTS, draw_kinds
 from scripts.tools.pyg_random_programs import draw
 from scripts.tools.pyg_random_tables import HOSTILE, READ
+from scripts.tools.pyg_random_written import AFTER, HOSTILE_WRITTEN, LAYERS, draw_written
 
 
 def test_sources_are_python_and_drawn_again_by_their_seed() -> None:
@@ -57,6 +58,37 @@ def test_sources_with_kinds_are_python_and_drawn_again_by_their_seed() -> None:
     assert len({one for source in sources for one in source.hostile}) > len(HOSTILE_DICTS)
     assert any(source.logits for source in sources)
     assert any(source.link for source in sources)
+
+
+def test_sources_as_users_write_them_are_python_and_drawn_again_by_their_seed() -> None:
+    sources = [draw_written(seed, 0.5) for seed in range(400)]
+    for seed, source in enumerate(sources):
+        ast.parse(source.text)
+        assert source == draw_written(seed, 0.5)
+    assert {source.group for source in sources} == {"sets", "written"}
+    assert len({one for source in sources for one in source.hostile}) > len(HOSTILE_WRITTEN)
+    assert len(LAYERS) + len(AFTER) > 50
+
+
+@pytest.mark.parametrize("edges", ["edge_index", "edge_index.flip(0)"])
+def test_weights_and_attributes_are_those_of_the_graph_also_where_edges_are_turned(edges: str) -> None:
+    source = draw_written(1, 0.0)._replace(kinds=None, relations=None, options="dict(features=4, edge_features=3)")
+    text = source.text.partition("class Drawn")[0] + WEIGHTED.format(edges=edges)
+    call = "module(x=x, edge_index=edge_index, edge_weight=edge_weight, edge_attr=edge_attr)"
+    found = pyg_random.judged(source._replace(text=text, call=call), 1, stream=True)
+    assert found.what == "taken", found
+    assert int(found.why.split()[0]) > 20
+
+
+WEIGHTED = """
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = pyg.GINEConv(nn.Linear(4, 4), edge_dim=3), pyg.GraphConv(4, 3)
+
+    def forward(self, x, edge_index, edge_weight, edge_attr):
+        return self.last(self.conv(x, edge_index, edge_attr), {edges}, edge_weight)
+"""
 
 
 def test_a_module_with_kinds_is_compared_on_graphs_and_on_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
