@@ -42,6 +42,7 @@ from freshet.gnn.pyg.kinds.metadata import WITHOUT_KINDS, Parts
 from freshet.gnn.pyg.kinds.running import Run
 from freshet.gnn.pyg.kinds.widths import Widths
 from freshet.gnn.pyg.layers import convert_chain
+from freshet.gnn.pyg.learned_sums import with_learned_sums
 from freshet.gnn.pyg.optional_weights import warn_of_weights
 from freshet.gnn.pyg.own.differing import compared
 from freshet.gnn.pyg.own.pairs import with_link_heads
@@ -150,7 +151,7 @@ def _model_of(module: Any, asked: Asked, more: KindsAsked, checks: Checks | None
         refuse(f"export_model takes a torch.nn.Module, got {type(module).__name__}")
     model: Model | KindsModel
     with _ONE_AT_A_TIME:
-        module = with_types_by_name(module, asked.method)
+        module = with_learned_sums(with_types_by_name(module, asked.method))
         if isinstance(module, DeclaredModule):
             model = checked_model(module)
         elif any(one is not None for one in (more.metadata, more.mirrors, more.ids)) or reads_kinds(

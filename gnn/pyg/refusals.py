@@ -53,8 +53,8 @@ _HINTS: dict[str, str] = {
     "SGFormer": _ALL_PAIRS,
     "Polynormer": _ALL_PAIRS,
     "LPFormer": "is not supported: it gives a row per pair of vertices. Nearest: its .gnn",
-    "LINKX": "is not supported: its edge_lin has a learned row for each vertex. Nearest: the same in a forward of your "
-    "own, SimpleConv('sum')(self.emb.weight, edge_index) with an nn.Embedding, and ids=[...], the id of each row",
+    "LINKX": "is not supported without ids: its edge_lin has a learned row for each vertex. Nearest: ids=[...], the id "
+    "of each of these rows",
     "AttentiveFP": "is not supported: it gives a row per graph, by GRUs. Nearest: GAT with edge_dim",
     "GraphUNet": f"{_PER_GRAPH}. Nearest: GCN with jk='cat'",
     "RENet": "is not supported: its rows have a history. Nearest: times of edges as attributes",

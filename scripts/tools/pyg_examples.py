@@ -168,7 +168,7 @@ def _metadata(entry: dict[str, Any]) -> Metadata:
 def module_of(script: Path, entry: dict[str, Any]) -> nn.Module:
     """Make the model."""
     home = ModuleType(f"example_{entry['script'].removesuffix('.py').replace('/', '_')}")
-    names = home.__dict__
+    names, home.__file__ = home.__dict__, str(script)  # where PyG looks for the source of a conv
     sys.modules[home.__name__] = home  # where Python looks for the annotations of a class
     for one in (*(script.parent / name for name in entry.get("beside", ())), script):
         _define(one, names, entry)

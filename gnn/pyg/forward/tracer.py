@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch.nn import Module
 from torch_geometric.data import storage
-from torch_geometric.nn import DeepGraphInfomax, DirGNNConv, GroupAddRev, MessagePassing, Sequential
+from torch_geometric.nn import LINKX, DeepGraphInfomax, DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError, refuse
 from freshet.gnn.pyg.forward.dims import known_dims
@@ -201,6 +201,7 @@ def _embedded(module: Any, *args: Any, **options: Any) -> tuple[Any, None, None]
     return module.encoder(*args, **options), None, None
 
 
+_OPENED = (DeepGraphInfomax, DirGNNConv, GroupAddRev, LINKX)
 _NAMES = ModuleInputs(["x"], ["edge_index"], ["edge_weight"], ["edge_attr"])
 
 
@@ -333,7 +334,7 @@ class Tracer(torch.fx.Tracer):
             return False
         if self._head is not None and module_qualified_name == f"inner.{self._head}":
             return True
-        if type(m) in (DeepGraphInfomax, DirGNNConv, GroupAddRev) or is_plain(m, Sequential):  # which call others
+        if type(m) in _OPENED or is_plain(m, Sequential):  # which call others
             return False
         if self._opens(m):
             return False

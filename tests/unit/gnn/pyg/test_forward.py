@@ -175,7 +175,7 @@ def test_a_refusal_names_what_cannot_be_taken_at_all(tmp_path: Path) -> None:
         export_model(module(pools), tmp_path / "M")
     with pytest.raises(ExportError, match=r"Besides, gru: GRU is not supported: Freshet's rows have no history"):
         export_model(module(recurs_over_vertices, gru=nn.GRU(4, 4)), tmp_path / "M")
-    with pytest.raises(ExportError, match=r"^LINKX is not supported: its edge_lin has a learned row for each vertex"):
+    with pytest.raises(ExportError, match=r"^LINKX is not supported without ids: its edge_lin has a learned row"):
         export_model(pyg.LINKX(5, 4, 8, 3, 1), tmp_path / "M")
     with pytest.raises(ExportError, match="function mean is not supported") as refused:
         export_model(module(calls_a_list, convs=nn.ModuleList([pyg.GCNConv(4, 4)])), tmp_path / "M")
