@@ -237,7 +237,7 @@ def _is_number(one: ast.stmt) -> bool:
         return False
 
 
-def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
+def compared(module: nn.Module, model: Model, call: str, parts: int = PARTS) -> tuple[float, int]:
     """Return the largest difference from PyG after the epochs of a stream, at each value's own scale; how many rows."""
     rng = random.Random(call)
     of, types = model.features, tuple(model.edge_types)
@@ -245,7 +245,7 @@ def compared(module: nn.Module, model: Model, call: str) -> tuple[float, int]:
     events = to_events(
         records, WIDTH, types, edge_width=of.given_edge_width, columns=of.types, categories=of.categories
     )
-    settings = job_settings(model, PARTS)
+    settings = job_settings(model, parts)
     simulation = run(settings, model, events, cuts_of([7, 30, 60], len(events)), 1, NO_FAULTS)
     rows, off, compared = simulation.rows(), 0.0, 0
     in_float64 = module.double()

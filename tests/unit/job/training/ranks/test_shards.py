@@ -14,6 +14,7 @@ from freshet.errors import InputError
 from freshet.gnn.torch_modules.errors import ModuleInputError
 from freshet.job.training.ranks.shards import Shard, shards_of
 from freshet.job.training.ranks.whole import WholeGraph, owners_of, whole_graph
+from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.kinds import hetero, kinds_model, relation, sage
 from tests.support.graphs.models import conv, make_model
 from tests.support.training.ranks import dealt
@@ -163,6 +164,14 @@ def test_graphs_that_do_not_fit_the_model() -> None:
     data.edge_index[0, 3] = 99
     with pytest.raises(ModuleInputError, match=r"^data\.edge_index: the source 99 is no vertex; there are 15"):
         whole_graph(data, PLAIN)
+    of_categories = make_model(0, [gine(3, 2)]).model_copy(update={"edge_categories": [0] * (EDGE_WIDTH - 1) + [5]})
+    data.edge_index[0, 3], data.edge_attr = 1, torch.full((data.num_edges, EDGE_WIDTH), 4.0)
+    whole_graph(data, of_categories)
+    data.edge_attr[7, -1] = 5.0
+    with pytest.raises(
+        ModuleInputError, match=rf"^data\.edge_attr: got 5 in column {EDGE_WIDTH - 1}, expected a whole"
+    ):
+        whole_graph(data, of_categories)
     del kinds["item", "rev_buys", "user"]
     with pytest.raises(InputError, match=r"^data: no edges of \('item', 'rev_buys', 'user'\), which the model has"):
         whole_graph(kinds, KINDS)
