@@ -13,6 +13,8 @@ RECORDED = "recorded"
 """Of an error: what stands between the convs was run, so that it says what that does, not how it is written."""
 WIDTH = "width"
 """Of an error: all was read but how wide rows are, which features=... says."""
+WEIGHTS = "weights"
+"""Of an error: weights of the module are NaN or infinite, whatever else there is."""
 OUT_EDGES = "out-edges"
 """Of an error: a conv reads edges the other way round, which a relation that mirrors them has."""
 
@@ -28,7 +30,7 @@ class ExportError(ModelError):
     """A module that Freshet cannot take over as it is; the message names the part and says why."""
 
     about = ""
-    """`RECORDED`, `OUT_EDGES`, `WIDTH`, `DIFFERS`, `INSIDE`, `UNREAD` or nothing."""
+    """`RECORDED`, `OUT_EDGES`, `WEIGHTS`, `WIDTH`, `DIFFERS`, `INSIDE`, `UNREAD` or nothing."""
 
     def of(self, about: str) -> Self:
         """Return the error, as one about that."""

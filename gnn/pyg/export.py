@@ -21,7 +21,7 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model, ModelError, build_model, explain
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, UNREAD, WIDTH, refuse
+from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, UNREAD, WEIGHTS, WIDTH, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
@@ -277,7 +277,7 @@ def _refusal(first: ExportError, second: ExportError) -> ExportError:
     """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
     if str(second) in str(first) or _NAMES_A_PART.search(str(first)):
         return first
-    if second.about == WIDTH:
+    if second.about in (WEIGHTS, WIDTH):
         return second
     if second.about not in (RECORDED, DIFFERS):
         line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))

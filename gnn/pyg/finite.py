@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import Module
 
-from freshet.gnn.pyg.errors import RECORDED, ExportError
+from freshet.gnn.pyg.errors import RECORDED, WEIGHTS, ExportError
 
 _SHOWN = 4
 
@@ -22,7 +22,7 @@ def refuse_weights(module: Module, weights: dict[str, np.ndarray]) -> None:
     """
     made = [name for name, value in weights.items() if not np.isfinite(value).all()]
     if made:
-        raise ExportError(why_not_finite(module) or _made_so(made))
+        raise ExportError(why_not_finite(module) or _made_so(made)).of(WEIGHTS)
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def naming_weights(module: Module) -> Iterator[None]:
         reason = why_not_finite(module) if "finite number" in str(error) else None
         if reason is None:
             raise
-        raise ExportError(reason) from error
+        raise ExportError(reason).of(WEIGHTS) from error
 
 
 def why_not_finite(module: Module) -> str | None:

@@ -24,6 +24,7 @@ stand_in()
 from scripts.tools.pyg_examples import Outcome, outcomes  # noqa: E402 - PyG looks for torch_sparse as it is imported
 
 TABLE = Path(__file__).with_name("pyg_projects.toml")
+UNSEEN = Path(__file__).with_name("pyg_projects_unseen.toml")
 
 
 def main() -> None:
@@ -31,9 +32,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkouts", type=Path, required=True, help="folder of repositories, OWNER+NAME")
     parser.add_argument("--only", default="", help="those whose script or call has these letters")
+    parser.add_argument("--unseen", action="store_true", help="the projects of pyg_projects_unseen.toml instead")
     asked = parser.parse_args()
     found = list[Outcome]()
-    for one in outcomes(asked.checkouts, asked.only, TABLE):
+    for one in outcomes(asked.checkouts, asked.only, UNSEEN if asked.unseen else TABLE):
         found.append(one)
         print(f"{one.script} {one.model}: {_said(one)}", flush=True)
     projects = {one.script.split("/")[0] for one in found}

@@ -127,7 +127,17 @@ def viewed(s: Any, x: Any, e: Any) -> Any:
     return s.conv(x, e, 1 / deg[e[1]])
 
 
+def unset(s: Any, x: Any, e: Any) -> Any:
+    """Norms by hand, and adds a weight without a value."""
+    root = utils.degree(e[1], x.size(0)).clamp(min=1).pow(-0.5)
+    return utils.scatter((root[e[0]] * root[e[1]]).view(-1, 1) * x[e[0]], e[1], 0, x.size(0)) + s.bias
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
+    "a weight without a value": (
+        lambda: Forward(unset, bias=nn.Parameter(torch.full((4,), torch.nan))),
+        r"^weights are NaN, infinite or past float32: bias \(4 of 4",
+    ),
     "degrees of sources at one end": (
         lambda: Forward(
             lambda s, x, e: s.conv(x, e, utils.degree(e[0], x.size(0)).clamp(min=1).pow(-1)[e[0]]), conv=sym(4, 4)

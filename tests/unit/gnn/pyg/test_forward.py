@@ -134,6 +134,23 @@ def test_weights_are_found_wherever_forward_takes_them(forward: Callable[..., An
     assert layer.edge_weights  # type: ignore[attr-defined]
 
 
+class Batched(pyg.MessagePassing):
+    """A conv that takes a batch, which it reads in training alone."""
+
+    def forward(self, x: Any, edge_index: Any, batch: Any = None) -> Any:
+        if self.training and batch is not None:
+            return x
+        return self.propagate(edge_index, x=x)
+
+
+def test_a_batch_that_a_conv_of_ones_own_takes_is_no_weight(tmp_path: Path) -> None:
+    def batched(s: Any, x: Any, edge_index: Any, batch: Any = None) -> Any:
+        return s.conv(x, edge_index, batch=batch)
+
+    model = export_model(module(batched, conv=Batched()), tmp_path / "M", features=4)
+    assert [layer.type for layer in model.layers] == ["propagation"]
+
+
 def weights_by_another_name(s: Any, x: Any, edge_index: Any, ew: Any = None) -> Any:
     return s.conv(x, edge_index, ew)
 
