@@ -28,7 +28,7 @@ from freshet.gnn.pyg.forward.asked import FORWARD, Asked
 from freshet.gnn.pyg.forward.categories import LOOKED_UP, ways_of_categories
 from freshet.gnn.pyg.forward.fx import dense_steps, refuse_jumps
 from freshet.gnn.pyg.forward.parameters import columns_of
-from freshet.gnn.pyg.forward.propagated import is_own
+from freshet.gnn.pyg.forward.propagated import is_own, refuse_other_ways
 from freshet.gnn.pyg.forward.trace import refuse_wrapped, trace
 from freshet.gnn.pyg.forward.type_columns import type_columns
 from freshet.gnn.pyg.forward.typed_data import with_types_by_name
@@ -241,9 +241,13 @@ def _recorded_where_needed(
         if way.opened and not _may_be_opened(module, asked.method, refused):
             break
         try:
-            return model_of(module, way, more, checks)
+            model = model_of(module, way, more, checks)
         except ExportError as error:
             refused.append(error)
+        else:
+            if not way.opened:
+                refuse_other_ways(module)
+            return model
         if refused[-1].about == OUT_EDGES:
             return _recorded_where_needed(kinds_model, module, asked._replace(both_ways=True), more, checks)
     first = _refusal(*refused[:2])

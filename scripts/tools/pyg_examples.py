@@ -130,8 +130,9 @@ def outcomes(examples: Path, only: str = "", table: Path = TABLE) -> Iterator[Ou
         if only in f"{entry['script']}:{entry['make']}":
             found = _outcome(examples, entry)._replace(why=entry.get("why", ""))
             if found.refused and "edit" in entry:
-                run = entry.get("edited_run", entry.get("run", CALL))
-                found = found._replace(edited=_outcome(examples, {**entry, "edits": entry["edit"], "run": run}))
+                of = [key for key in entry if key.startswith("edited_")]
+                after = {key.removeprefix("edited_"): entry[key] for key in of}
+                found = found._replace(edited=_outcome(examples, {**entry, "edits": entry["edit"], **after}))
             yield found
 
 

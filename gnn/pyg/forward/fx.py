@@ -24,6 +24,7 @@ from freshet.gnn.pyg.forward.parameters import (
     WEIGHT_NAMES,
     ModuleInputs,
     Parameters,
+    is_no_weight,
     is_rest,
     read_rest,
     reads_dicts,
@@ -176,7 +177,7 @@ def _refuse_unnamed_weights(module: Module, head: str | None, asked: Asked, how:
 
     Raises: ExportError naming it.
     """
-    for name in names:
+    for name in (one for one in names if "weight" in one or not is_no_weight(one)):
         ops = Operations()
         try:
             result = _traced(ops, "", module, [INPUT], how._replace(weights=name), head=head, asked=asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import CodeType
 from typing import Any
 
 from torch.nn import Module
@@ -20,6 +21,7 @@ from freshet.gnn.pyg.forward.matrices import EdgeMatrix
 from freshet.gnn.pyg.forward.places import place_here
 from freshet.gnn.pyg.steps import is_read
 
+_OF_EDGES = ["forward", "message", "aggregate", "update", "edge_update"]
 _REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "mul": "mul"}
 
 
@@ -39,6 +41,48 @@ def open_convs(module: Module) -> None:
             part.propagate = partial(_propagated, part)
 
 
+def refuse_other_ways(module: Module) -> None:
+    """Refuse convs of the user's own that do more with a matrix of edges than with edges, as which they were read.
+
+    A message_and_aggregate is to be what messages and their aggregate are. One that reads weights which nothing else of
+    the conv reads is a layer of its own, which PyTorch Geometric takes where it is called with a SparseTensor.
+
+    Raises: ExportError naming them.
+    """
+    for name, part in module.named_modules():
+        if is_own(part) and part.fuse:
+            _refuse_other_way(name, part)
+
+
+def _refuse_other_way(name: str, conv: Any) -> None:
+    held = {one for kept in (conv._parameters, conv._modules, conv._buffers) for one in kept}
+    more = held & (
+        _names(conv, ["message_and_aggregate"]) - _names(conv, ["forward", "message", "aggregate", "update"])
+    )
+    if more:
+        kind = f"{name}: {type(conv).__name__}" if name else type(conv).__name__
+        refuse(
+            f"{kind}.message_and_aggregate reads {', '.join(sorted(more))}, and its message does not: a SparseTensor "
+            "gives other rows than edge_index. Do what it does beyond the product in forward, behind propagate"
+        )
+
+
+def _names(conv: Any, methods: list[str]) -> set[str]:
+    """Return the names in the code of methods of a conv, and of its own ones that these name."""
+    found, waiting = set[str](), [getattr(type(conv), one) for one in methods]
+    while waiting:
+        code = getattr(waiting.pop(), "__code__", None)
+        codes = [code] if code else []
+        while codes:
+            code = codes.pop()
+            codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+            fresh = set(code.co_names) - found
+            found |= fresh
+            own = [one for one in fresh if hasattr(type(conv), one) and not hasattr(MessagePassing, one)]
+            waiting += [getattr(type(conv), one) for one in own]
+    return found
+
+
 def _propagated(conv: Any, edge_index: Any, size: Any = None, **given: Any) -> Any:
     """Return what MessagePassing.propagate does.
 
@@ -49,6 +93,8 @@ def _propagated(conv: Any, edge_index: Any, size: Any = None, **given: Any) -> A
     is_matrix, along = isinstance(edge_index, EdgeMatrix), conv.flow == "source_to_target"
     if is_matrix and not along:
         refuse(f"{place_here()}: a matrix of edges has no other direction than its own: give it transposed, adj.t()")
+    if not is_matrix and conv.fuse:
+        _refuse_other_way("", conv)
     if is_matrix and conv.fuse:
         collected = _Collected(conv, edge_index.as_edges(), size, given)
         made = conv.message_and_aggregate(edge_index, **collected.of(conv.message_and_aggregate, skip=1))

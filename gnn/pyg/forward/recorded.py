@@ -75,7 +75,11 @@ class RecordingReader(Reader):
         Raises: ExportError where it is called with more than that function, edges and what these have.
         """
         op, names = self._called(node), list[str]()
-        (parameter, x), *rest = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.items()
+        try:
+            (parameter, x), *rest = inspect.signature(op.forward).bind(*node.args, **node.kwargs).arguments.items()
+        except TypeError as error:
+            msg = f"{self._place(node)}: {type(op).__name__}.forward: {error}"
+            raise ExportError(msg) from None
         given, constants = dict[str, str](), dict[str, Any]()
         for name, value in rest:
             is_constant = not hasattr(value, "all_input_nodes") or value in self._constants

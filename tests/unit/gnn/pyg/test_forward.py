@@ -151,6 +151,14 @@ def test_a_batch_that_a_conv_of_ones_own_takes_is_no_weight(tmp_path: Path) -> N
     assert [layer.type for layer in model.layers] == ["propagation"]
 
 
+def test_options_that_a_conv_of_wider_rows_does_not_take_are_an_error_of_the_export(tmp_path: Path) -> None:
+    def wider(s: Any, x: Any, edge_index: Any, **more: Any) -> Any:
+        return s.conv(x.view(-1, 2, 2), edge_index, **more).flatten(1)
+
+    with pytest.raises(ExportError, match=r"rows as \(-1, 2, 2\) are not supported"):
+        export_model(module(wider, conv=Batched(node_dim=0)), tmp_path / "M", features=4)
+
+
 def weights_by_another_name(s: Any, x: Any, edge_index: Any, ew: Any = None) -> Any:
     return s.conv(x, edge_index, ew)
 

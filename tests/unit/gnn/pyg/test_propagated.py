@@ -58,6 +58,17 @@ class OfMatrix(Own):
         return matmul(adj_t, x, reduce=self.aggr)
 
 
+class Weighted(OfMatrix):
+    """Does with a matrix of edges what it does not with edges, as NGCF's layers do."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.gain = nn.Parameter(torch.randn(3))
+
+    def message_and_aggregate(self, adj_t: Any, x: Any) -> Any:
+        return super().message_and_aggregate(adj_t, x) * self.gain
+
+
 class Net(nn.Module):
     """A layer in front of a conv that gets the edges, or what a function makes of them, and one behind it."""
 
@@ -250,3 +261,11 @@ def test_gcn_norm_puts_self_loops_in_the_place_of_a_diagonal(made: Function, tmp
     module = Net(pyg.GCNConv(WIDTH, 3), made).eval()
     model = export_model(module, tmp_path, features=WIDTH)
     assert_streams(module, model, CALL)
+
+
+@pytest.mark.usefixtures("_matrices")
+def test_another_layer_in_the_place_of_messages_is_taken_of_a_matrix_alone(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"conv: Weighted.message_and_aggregate reads gain, and its message does not"):
+        export_model(Net(Weighted(plain)), tmp_path, features=WIDTH)
+    module = Net(Weighted(plain), along).eval()
+    assert_streams(module, export_model(module, tmp_path, features=WIDTH), CALL)
