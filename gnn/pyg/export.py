@@ -242,12 +242,10 @@ def _recorded_where_needed(
             break
         try:
             model = model_of(module, way, more, checks)
+            refuse_other_ways(module, opened=way.opened)
+            return model
         except ExportError as error:
             refused.append(error)
-        else:
-            if not way.opened:
-                refuse_other_ways(module)
-            return model
         if refused[-1].about == OUT_EDGES:
             return _recorded_where_needed(kinds_model, module, asked._replace(both_ways=True), more, checks)
     first = _refusal(*refused[:2])

@@ -41,16 +41,17 @@ def open_convs(module: Module) -> None:
             part.propagate = partial(_propagated, part)
 
 
-def refuse_other_ways(module: Module) -> None:
+def refuse_other_ways(module: Module, *, opened: bool) -> None:
     """Refuse convs of the user's own that do more with a matrix of edges than with edges, as which they were read.
 
     A message_and_aggregate is to be what messages and their aggregate are. One that reads weights which nothing else of
     the conv reads is a layer of its own, which PyTorch Geometric takes where it is called with a SparseTensor.
+    `opened`: convs were looked into, and have been asked as they were called.
 
     Raises: ExportError naming them.
     """
     for name, part in module.named_modules():
-        if is_own(part) and part.fuse:
+        if is_own(part) and part.fuse and not opened:
             _refuse_other_way(name, part)
 
 

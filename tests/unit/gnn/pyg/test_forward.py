@@ -134,31 +134,6 @@ def test_weights_are_found_wherever_forward_takes_them(forward: Callable[..., An
     assert layer.edge_weights  # type: ignore[attr-defined]
 
 
-class Batched(pyg.MessagePassing):
-    """A conv that takes a batch, which it reads in training alone."""
-
-    def forward(self, x: Any, edge_index: Any, batch: Any = None) -> Any:
-        if self.training and batch is not None:
-            return x
-        return self.propagate(edge_index, x=x)
-
-
-def test_a_batch_that_a_conv_of_ones_own_takes_is_no_weight(tmp_path: Path) -> None:
-    def batched(s: Any, x: Any, edge_index: Any, batch: Any = None) -> Any:
-        return s.conv(x, edge_index, batch=batch)
-
-    model = export_model(module(batched, conv=Batched()), tmp_path / "M", features=4)
-    assert [layer.type for layer in model.layers] == ["propagation"]
-
-
-def test_options_that_a_conv_of_wider_rows_does_not_take_are_an_error_of_the_export(tmp_path: Path) -> None:
-    def wider(s: Any, x: Any, edge_index: Any, **more: Any) -> Any:
-        return s.conv(x.view(-1, 2, 2), edge_index, **more).flatten(1)
-
-    with pytest.raises(ExportError, match=r"rows as \(-1, 2, 2\) are not supported"):
-        export_model(module(wider, conv=Batched(node_dim=0)), tmp_path / "M", features=4)
-
-
 def weights_by_another_name(s: Any, x: Any, edge_index: Any, ew: Any = None) -> Any:
     return s.conv(x, edge_index, ew)
 

@@ -124,3 +124,37 @@ def test_refusals(what: str, tmp_path: Path) -> None:
     make, reason = REFUSED[what]
     with pytest.raises(ExportError, match=reason):
         export_model(make().eval(), tmp_path)
+
+
+class Batched(pyg.MessagePassing):
+    """A conv that takes a batch, which it reads in training alone."""
+
+    def forward(self, x: Any, edge_index: Any, batch: Any = None) -> Any:
+        if self.training and batch is not None:
+            return x
+        return self.propagate(edge_index, x=x)
+
+
+class OfBatch(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.conv = Batched(**options)
+
+    def forward(self, x: Any, edge_index: Any, batch: Any = None) -> Any:
+        return self.conv(x, edge_index, batch=batch)
+
+
+class OfWiderRows(OfBatch):
+    def forward(self, x: Any, edge_index: Any, **more: Any) -> Any:
+        return self.conv(x.view(-1, 2, 2), edge_index, **more).flatten(1)
+
+
+def test_a_batch_that_a_conv_of_ones_own_takes_is_no_weight(tmp_path: Path) -> None:
+    model = export_model(OfBatch(), tmp_path / "M", features=4)
+    assert isinstance(model, Model)
+    assert [layer.type for layer in model.layers] == ["propagation"]
+
+
+def test_options_that_a_conv_of_wider_rows_does_not_take_are_an_error_of_the_export(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"rows as \(-1, 2, 2\) are not supported"):
+        export_model(OfWiderRows(node_dim=0), tmp_path / "M", features=4)
