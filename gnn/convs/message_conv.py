@@ -101,9 +101,12 @@ class MessageConv(Conv):
         given = {name: first for name in widths if (first := getattr(self, name)) is not None}
         for name, first in given.items():
             end = first + widths[name]
-            if not self.add_self_loops or not self.edge_channels or end > self.in_channels or len(given) > 1:
+            if not self.add_self_loops or not widths[name] or end > self.in_channels or len(given) > 1:
                 msg = f"message_conv: {name} {first} needs add_self_loops, edge_channels, no other columns for loops, "
                 raise ValueError(msg + f"and x with columns up to {end}, got in_channels {self.in_channels}")
+            if name == "self_messages" and self.existing_loops == "keep":
+                msg = f"message_conv: {name} {first}, but existing_loops keep has messages of their own; expected "
+                raise ValueError(msg + "beside or drop")
 
     @property
     def aggregates(self) -> int:
@@ -139,8 +142,10 @@ class MessageConv(Conv):
     def sent(self) -> str | None:
         """Name of the step whose rows sources send, where a message is that, or that times the weight.
 
-        None for messages that are made edge by edge.
+        None for messages that are made edge by edge, as where those of added self-loops are columns of x.
         """
+        if self.self_messages is not None:
+            return None
         weighed, reads = factor_of_weight(self.program), self.reads
         last = self.last if weighed is None else weighed
         plain = reads_of(self.program, last) <= {"source"} and reads <= {"source", "weight"}

@@ -99,8 +99,9 @@ class Graphs:
     def trials(self) -> Iterator[tuple[str, KindsGraph]]:
         """Yield graphs with what is said of them.
 
-        Features are of several sizes, weights also zero and negative. With kinds there are graphs in which relations,
-        and all relations of a kind, have no edges, and relations between the same kinds have edges of the same ends.
+        Features are of several sizes, weights also zero and negative; some vertices have several edges to another one.
+        With kinds there are graphs in which relations, and all relations of a kind, have no edges, and relations
+        between the same kinds have edges of the same ends.
         """
         graph, kinds = self._drawn(_Size()), self.run.kinds
         for size in SIZES:
@@ -109,6 +110,7 @@ class Graphs:
         yield "weights of 0 among its edges", none
         negative = _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 4, weight, -weight))
         yield "negative weights among its edges", negative
+        yield "several edges between two vertices", _repeated(graph)
         many = len(graph.edges) if kinds.are_named and not self._both_ways else 0
         for first in range(min(2, many)):
             yield "relations without edges", self._cut(graph, {j for j in range(many) if j % 2 == first})
@@ -172,6 +174,17 @@ def _weighed(graph: KindsGraph, of: Callable[[np.ndarray], np.ndarray]) -> Kinds
         return replace(values, given={WEIGHT: of(values.weight).astype(np.float32)})
 
     return graph._replace(edges=[one._replace(values=weighed(one.values)) for one in graph.edges])
+
+
+def _repeated(graph: KindsGraph) -> KindsGraph:
+    """Return a graph with some edges twice, of which the second ones have other weights and attributes."""
+    edges = list[RelationEdges]()
+    for one in graph.edges:
+        first = np.arange(len(one.src))
+        again = first[::3][one.src[::3] != one.dst[::3]]
+        ends, values = np.concatenate([first, again]), np.concatenate([first, (again + 1) % max(1, len(first))])
+        edges.append(RelationEdges(one.src[ends], one.dst[ends], one.values[values]))
+    return graph._replace(edges=edges)
 
 
 def _with_zeros(graph: KindsGraph, first: int) -> KindsGraph:

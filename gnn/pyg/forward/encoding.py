@@ -16,7 +16,7 @@ from freshet.gnn.pyg.forward.again import Encoding
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.edge_functions import EDGES_FIRST, OPERATIONS
 from freshet.gnn.pyg.forward.opening import opened
-from freshet.gnn.pyg.forward.places import label_of
+from freshet.gnn.pyg.forward.places import is_size, label_of
 from freshet.gnn.pyg.forward.recorded import RecordingReader, is_of_rows
 from freshet.gnn.pyg.steps import RowsFunction, written_class
 
@@ -26,6 +26,7 @@ BROUGHT_TOGETHER = {
 """Operations that make rows of vertices of those of edges."""
 _DIMS = {"unsqueeze": 1, "unflatten": 1} | dict.fromkeys(("sum", "mean", "squeeze", "select", "flatten"), -1)
 """How many dimensions operations add."""
+_SHAPED, _MADE = ("view", "reshape", "new_zeros", "new_ones", "new_full"), ("zeros", "ones", "full", "empty")
 TAKEN_BY_INDEX = {"getitem", "index_select", "gather"}
 
 
@@ -76,16 +77,24 @@ class EncodingReader(RecordingReader):
         if not mixed and not (rows and edges):
             return False
         op = self._submodule(node)
-        if op is not None and not (is_of_rows(op) and self._opens(self._name(node)) is None):
+        is_conv = any(map(self._is_along, mixed)) and _is_conv(op) and "turned" not in node.meta
+        if op is not None and not is_conv and not (is_of_rows(op) and self._opens(self._name(node)) is None):
             return False
         for one in read:  # so that layers of rows before it say how wide these are
             if not mixed or self._is_beside(one):
                 self._settle_flat(one)
-        if self._is_one_function(read):
+        if self._is_one_function(read) or self._takes_numbers_back(node, mixed):
             return True
         for one in mixed:
             self._settle(one)
         return bool(mixed) and self._mixes(node)
+
+    def _takes_numbers_back(self, node: Any, mixed: Sequence[Any]) -> bool:
+        """Return whether an operation has at edges what functions of rows and edges give as one number of each end.
+
+        As rows these would be columns, which the forward does not have them for.
+        """
+        return label_of(node) in TAKEN_BY_INDEX and len(mixed) == 1 and self._dims(mixed[0]) == 1
 
     def _settle_flat(self, node: Any) -> None:
         """Have a function of rows be rows; of one that has a matrix for each vertex, as by heads, what it reads."""
@@ -98,17 +107,17 @@ class EncodingReader(RecordingReader):
 
     def _reads_sizes(self, node: Any) -> bool:
         """Return whether an operation reads edges or what these have, beside numbers of rows of functions that wait."""
-        sizes = [one for one in node.all_input_nodes if one in self._waiting and _is_size(one)]
+        sizes = [one for one in node.all_input_nodes if one in self._waiting and is_size(one)]
         others = [one for one in node.all_input_nodes if one not in sizes]
         known = (self._of_edges, self._samples, self._constants)
         return bool(sizes and others) and all(any(one in of for of in known) for one in others)
 
     def _settle_size(self, node: Any) -> None:
         """Have a number of rows be a size of the graph, where these rows are a function that waits."""
-        if node not in self._waiting or not _is_size(node):
+        if node not in self._waiting or not is_size(node):
             return
         (of,) = node.all_input_nodes
-        (self._settle_size if _is_size(of) else self._settle)(of)
+        (self._settle_size if is_size(of) else self._settle)(of)
         if self._samples.take(node, self._rows, self._constants):
             del self._waiting[node]
 
@@ -123,8 +132,10 @@ class EncodingReader(RecordingReader):
         label, given = label_of(node).split(" ")[0].strip("_"), [*node.args, *node.kwargs.values()]
         if label in ("degree", "bincount"):
             return 1
-        if label in ("view", "reshape") and node.op == "call_method":
+        if label in _SHAPED and node.op == "call_method":
             return len(given[1]) if isinstance(given[1], tuple | list) else len(given) - 1
+        if label in _MADE:
+            return len(given[0]) if isinstance(given[0], tuple | list) else len(node.args)
         of = [self._dims(one) for one in node.all_input_nodes]
         first = self._dims(given[0]) if label in (*BROUGHT_TOGETHER, *TAKEN_BY_INDEX, "softmax") else max(of, default=0)
         if label == "getitem" and isinstance(given[1], tuple):
@@ -157,7 +168,7 @@ class EncodingReader(RecordingReader):
         if node in self._rows or node in self._constants or self._samples.size_of(node) is not None:
             return False
         label, read = label_of(node).split(" ")[0].strip("_"), node.all_input_nodes
-        if label in BROUGHT_TOGETHER:
+        if label in BROUGHT_TOGETHER or _is_conv(self._submodule(node)):
             return False
         if label in TAKEN_BY_INDEX and len(read) > 1:
             return any(self._samples.is_tensor(one) or self._is_along(one) for one in read[1:])
@@ -191,6 +202,8 @@ class EncodingReader(RecordingReader):
             if end is not None:
                 (found if brought else counted).add(end)
                 continue
+            if _is_conv(self._submodule(one)):
+                found.add(1)
             label = label_of(one).split(" ")[0].strip("_")
             if label in BROUGHT_TOGETHER or one.target in OPERATIONS:
                 brought = bool(self._read_rows(one))
@@ -270,8 +283,12 @@ class EncodingReader(RecordingReader):
             node.target, node.args, node.kwargs = "to", (first, torch.float32), {}
 
     def _is_encoded(self, node: Any) -> bool:
-        """Return whether an operation reads functions of what edges have."""
-        return any(one in self._of_edges for one in node.all_input_nodes)
+        """Return whether an operation reads functions of what edges have, or these in another shape."""
+        return any(one in self._of_edges or self._is_reshaped(one) for one in node.all_input_nodes)
+
+    def _is_reshaped(self, node: Any) -> bool:
+        """Return whether a node is weights or attributes of edges in another shape than they came in."""
+        return self._recorded and self._samples.is_of_floats(node) and self._samples.what_of(node) is None
 
     def _module(self, node: Any) -> str:
         if not self._is_encoded(node):
@@ -310,7 +327,7 @@ class EncodingReader(RecordingReader):
             reads = dict[str, int]()
             if not hasattr(value, "all_input_nodes") or value in self._constants:
                 encoding.constants[parameter] = self._values(value)
-            elif value in self._of_edges and parameter != "size":
+            elif (value in self._of_edges or self._is_reshaped(value)) and parameter != "size":
                 encoding.encoders[parameter] = self._encoder(value, reads)
             elif (what := self._what_of_edges(value)) is not None:
                 encoding.handed[parameter] = what[0]
@@ -377,20 +394,6 @@ class EncodingReader(RecordingReader):
         return what[0]
 
 
-def _is_size(node: Any) -> bool:
-    """Return whether an operation gives a size of what it reads, as x.size(0) or x.shape[0] do, or the type of it."""
-    label = label_of(node)
-    if label == "getitem":
-        return _is_size(node.args[0])
-    if label == "mul":  # several times a shape, as 2 * x.shape[:1]
-        of = [one for one in node.args if type(one) is not int]
-        return len(of) == 1 < len(node.args) and _is_shape(of[0])
-    return label == "size" or (label == "getattr" and node.args[1] in ("shape", "dtype", "device"))
-
-
-def _is_shape(node: Any) -> bool:
-    """Return whether an operation gives a shape, or some of its sizes in a tuple."""
-    if label_of(node) == "getitem":
-        return isinstance(node.args[1], slice) and _is_shape(node.args[0])
-    is_shape = label_of(node) == "getattr" and node.args[1] == "shape"
-    return is_shape or (label_of(node) == "size" and len(node.args) + len(node.kwargs) == 1)
+def _is_conv(op: Any) -> bool:
+    """Return whether a part is a conv that is read as it runs."""
+    return isinstance(op, MessagePassing) and not written_class(op)

@@ -6,13 +6,14 @@ A product is noted as what it computes, rows of the ends of edges that are broug
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, NoReturn, Self
 
 import torch
 from torch.nn import Module
+from torch_geometric import utils
 
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.edge_functions import EdgesByMethods, function_of_edges, homes_of
@@ -24,6 +25,8 @@ _KEEPING = {
 }
 _PRODUCTS = ("mm", "matmul", "smm", "spmm", "_sparse_mm")
 _OF_COO = ("indices", "values", "size")
+_OF_UTILITIES = ("edge_index", "edge_attr", "size", "is_coalesced")
+_UTILITIES = ("to_torch_coo_tensor", "to_torch_csr_tensor", "to_torch_csc_tensor")
 _REDUCED = {"sum": "sum", "add": "sum", "mean": "mean", "min": "min", "max": "max"}
 
 
@@ -249,6 +252,25 @@ def _coo(made: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return EdgeMatrix(indices[0], None, indices[1], given.get("values"), given.get("size")).coalesce()
 
 
+def _of_edges(made: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that makes the matrix which one of PyG's utilities makes of traced edges."""
+
+    def called(*args: Any, **options: Any) -> Any:
+        given = dict[str, Any](zip(_OF_UTILITIES, args, strict=False)) | options
+        edges, size = given["edge_index"], given.get("size")
+        if not isinstance(edges, torch.fx.Proxy):
+            return made(*args, **options)
+        if given.get("edge_attr") is None and not given.get("is_coalesced"):
+            _refuse(
+                f"{made.__name__} without edge_attr makes one entry of 1 of several edges between two vertices. "
+                "Nearest: edge_attr=torch.ones(edge_index.size(1)), which sums them"
+            )
+        sizes = size if size is None or isinstance(size, tuple | list) else (size, size)
+        return EdgeMatrix(edges[0], None, edges[1], given.get("edge_attr"), sizes).coalesce()
+
+    return called
+
+
 def _maker(made: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **options: _coo(made, *args, **options)
 
@@ -273,8 +295,13 @@ def matrices_of_edges(module: Module) -> Iterator[None]:
     before = [(vars(torch), "sparse_coo_tensor", torch.sparse_coo_tensor)]
     before += [(vars(torch.sparse), name, getattr(torch.sparse, name)) for name in ("FloatTensor", "DoubleTensor")]
     stands = [_maker(one) for *_, one in before]
-    for home in homes_of(module) if "torch_sparse" in sys.modules else ():
+    of_pyg = {getattr(utils, name): _of_edges(getattr(utils, name)) for name in _UTILITIES}
+    of_pyg[utils.spmm] = _method("spmm", utils.spmm)
+    for home in (vars(utils), *homes_of(module)):
         for name, value in list(home.items()):
+            if isinstance(value, FunctionType) and value in of_pyg:
+                before.append((home, name, value))
+                stands.append(of_pyg[value])
             if not str(getattr(value, "__module__", "")).startswith("torch_sparse"):
                 continue
             known = getattr(value, "__name__", "")

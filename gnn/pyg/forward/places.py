@@ -103,3 +103,22 @@ def keys_read(nodes: Any) -> Iterator[Any]:
         key = node.args[1] if node.op == "call_method" and node.target == "get" and len(node.args) > 1 else None
         if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3):
             yield key
+
+
+def is_size(node: Any) -> bool:
+    """Return whether an operation gives a size of what it reads, as x.size(0) or x.shape[0] do, or the type of it."""
+    label = label_of(node)
+    if label == "getitem":
+        return is_size(node.args[0])
+    if label == "mul":  # several times a shape, as 2 * x.shape[:1]
+        of = [one for one in node.args if type(one) is not int]
+        return len(of) == 1 < len(node.args) and _is_shape(of[0])
+    return label == "size" or (label == "getattr" and node.args[1] in ("shape", "dtype", "device"))
+
+
+def _is_shape(node: Any) -> bool:
+    """Return whether an operation gives a shape, or some of its sizes in a tuple."""
+    if label_of(node) == "getitem":
+        return isinstance(node.args[1], slice) and _is_shape(node.args[0])
+    is_shape = label_of(node) == "getattr" and node.args[1] == "shape"
+    return is_shape or (label_of(node) == "size" and len(node.args) + len(node.kwargs) == 1)

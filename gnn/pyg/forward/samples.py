@@ -151,6 +151,11 @@ class Samples:
         """Return whether a node is edges or what these have, moved about or not."""
         return isinstance(self._values.get(node), torch.Tensor)
 
+    def is_of_floats(self, node: Any) -> bool:
+        """Return whether a node is weights or attributes of edges, moved about or not."""
+        value = self._values.get(node)
+        return isinstance(value, torch.Tensor) and value.is_floating_point()
+
     def dims_of(self, node: Any) -> int:
         """Return how many dimensions the value of a node has; 0 for a number."""
         return int(getattr(self._values[node], "ndim", 0))

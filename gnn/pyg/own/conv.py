@@ -13,7 +13,7 @@ from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.pyg.encoded_conv import EncodedConv, FunctionOfEdges
-from freshet.gnn.pyg.errors import RECORDED, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES, is_no_weight
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.parts import ConvParts, parts_of
@@ -57,7 +57,8 @@ def opened_own(step: Step, width: int | None, *, begins: bool = True) -> list[St
         return steps_of(step.name, value, begins=begins)
     except ExportError as error:
         msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
-        raise ExportError(msg).of(_about(step)) from error
+        counts_out = isinstance(step.op, FunctionOfEdges) and error.about == OUT_EDGES
+        raise ExportError(msg).of(OUT_EDGES if counts_out else _about(step)) from error
 
 
 def relation_conv_of(where: str, step: Step, source: int | None, target: int | None) -> Converted:

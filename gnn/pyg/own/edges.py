@@ -15,10 +15,12 @@ from freshet.gnn.pyg.errors import INSIDE, ExportError
 from freshet.gnn.pyg.own import laplacians
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.types import is_types, looked_up
-from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference, is_of_edges
+from freshet.gnn.pyg.own.values import LOOPS, Over, Value, constant, difference, is_edge_by_edge
 
 ENDS = ("source", "target")
 REDUCED = {"add": "sum", "amax": "max", "amin": "min"}
+_NEUTRAL = {"prod": ("mul", 1.0), "amax": ("max", -np.inf), "amin": ("min", np.inf)}
+"""Names of aggregates here, and what they may be scattered into without being changed by it."""
 
 
 def end_of(rec: Recorder, index: Any) -> str | None:
@@ -133,9 +135,10 @@ def _scatter_add(rec: Recorder, call: Operation) -> NotedValue:
 def _scatter_reduce(rec: Recorder, call: Operation) -> NotedValue:
     into, dim, index, rows, kind = call.args[:5]
     included = call.options.get("include_self", call.args[5] if len(call.args) > 5 else True)
-    are_ones = rec.find(into) is None and rec.sizes["vertices"] in into.shape and bool((into == 1).all())
-    if kind == "prod" and included and are_ones:
-        return aggregated(rec, call, rows, index, dim, "mul")
+    name, neutral = _NEUTRAL.get(kind, (kind, 0.0))
+    is_neutral = kind in _NEUTRAL and rec.find(into) is None and bool((into == neutral).all())
+    if included and is_neutral and rec.sizes["vertices"] in into.shape:
+        return aggregated(rec, call, rows, index, dim, name)
     _refuse_filled(rec, call, into)
     if included and kind != "sum":
         call.refuse(f"scatter_reduce by {kind!r} with include_self=True takes what it is scattered into along")
@@ -244,13 +247,14 @@ def add_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
             if _are_turned(edges):
                 call.refuse(f"{call.name} is called with edges the other way round than those of a Laplacian")
             return list(made)
-    if value is not None and not is_of_edges(value):
+    if value is not None and not is_edge_by_edge(value):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     if isinstance(given.get("fill_value"), str) and _are_turned(edges):
         call.refuse(f"{call.name} gives self-loops what out-edges have; messages flow source_to_target")
     over = _with_loops(call, edges.over, remaining=call.name == "add_remaining_self_loops")
     _check_vertices(rec, call, given)
-    if value is not None and value.op not in ("weight", "attr"):
+    of_in_edges = isinstance(given.get("fill_value"), str)
+    if value is not None and value.op != "attr" and (of_in_edges or value.op != "weight"):
         return _beside_loops(call, edges, value, given.get("fill_value"), over)
     noted = [NotedValue(replace(edges, over=over, place=call.place), 1), None]
     if isinstance(kind := given.get("fill_value"), str) and value is not None:
@@ -281,7 +285,7 @@ def _beside_loops(call: Operation, edges: Value, value: Value, fill: Any, over: 
 def remove_self_loops(rec: Recorder, call: Operation) -> list[NotedValue | None]:
     """Note that self-loops are taken out."""
     _, edges, value = _given(rec, call, _NAMES, made=True)
-    if value is not None and not is_of_edges(value):
+    if value is not None and not is_edge_by_edge(value):
         call.refuse(f"{call.name} is called with something other than the weights or attributes of the edges")
     if edges.over not in ("edges", "unlooped"):
         call.refuse(f"{call.name} takes out self-loops that were added. Nearest: take them out before, or add none")

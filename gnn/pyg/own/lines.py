@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshet.gnn.declarations import Linear, MessageConv
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, ExportError, refuse
 from freshet.gnn.pyg.forward.line import INPUT, Operations
 from freshet.gnn.pyg.functions import Made, arithmetic
 from freshet.gnn.pyg.own.degrees import Degrees, of_loops
@@ -123,7 +123,7 @@ class _Lines:
             "out_degree": "the number of out-edges by itself, not the root of it beside that of a target's degree,",
         }.get(value.op, value.op)
         msg = f"{value.place or self._name}: {what} is no layer of rows that Freshet has; inside a message it is taken"
-        raise ExportError(msg)
+        raise ExportError(msg).of(OUT_EDGES if value.op == "out_degree" else "")
 
     def _label(self, place: str) -> str:
         return f"{self._name}/{place}"

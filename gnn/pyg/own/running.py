@@ -12,23 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import Module, ModuleList
 from torch.utils._python_dispatch import _disable_current_modes, _len_torch_dispatch_stack
 from torch_geometric import utils
-from torch_geometric.nn import MessagePassing, aggr
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv import gcn_conv
 
-from freshet.gnn.pyg.aggregations import OF_MESSAGES
 from freshet.gnn.pyg.encoded_conv import EncodedConv
 from freshet.gnn.pyg.errors import ExportError, refuse
-from freshet.gnn.pyg.forward.aggregators import kinds_of
 from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
+from freshet.gnn.pyg.own.aggregations import record_aggregations
 from freshet.gnn.pyg.own.categories import drawn
 from freshet.gnn.pyg.own.edges import (
     add_self_loops,
-    aggregated,
     gcn_norm,
     get_laplacian,
     remove_self_loops,
@@ -39,7 +36,7 @@ from freshet.gnn.pyg.own.notes import NOTES
 from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
-from freshet.gnn.pyg.read_convs import is_opened, readable
+from freshet.gnn.pyg.read_convs import readable
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers, new_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step
 
@@ -270,12 +267,7 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, run: Callable[[], A
     """Return what a conv makes; `other`: whether its branches see other sizes, which may leave no row of the graph."""
     recorder = recorded.recorder
     conv = clone.conv if isinstance(clone, EncodedConv) else clone
-    aggregation = getattr(conv, "aggr_module", None)
-    homes = [type(conv), *map(type, [] if aggregation is None else aggregation.modules())]
-    if aggregation is not None:
-        conv.aggr_module = _recorded(recorder, step, aggregation)
-    for parent, name, part in _further(conv, aggregation):
-        setattr(parent, name, _recorded(recorder, step, part))
+    homes = [type(conv), *record_aggregations(recorder, step, clone)]
     try:
         with torch.no_grad(), lengths_recorded(), scripts_refused(recorded.supposed):
             with _noting(recorder, homes), recorder, recorded:
@@ -315,59 +307,6 @@ _NOTED: dict[str, Note] = {
     "get_laplacian": get_laplacian,
 }
 """PyG's functions of edges that are noted as one operation."""
-
-
-def _recorded(recorder: Recorder, step: Step, aggregation: Any) -> Module:
-    """Return an aggregation whose result is noted, of one that is read as it runs those that it is made of."""
-    if is_opened(aggregation):
-        if isinstance(aggregation, aggr.DegreeScalerAggregation):
-            aggregation.aggr = _recorded(recorder, step, aggregation.aggr)
-        if isinstance(aggregation, aggr.MultiAggregation):
-            aggregation.fused_aggr = None
-            aggregation.aggrs = ModuleList(_recorded(recorder, step, one) for one in aggregation.aggrs)
-        return aggregation
-    return _Recorded(recorder, step, aggregation)
-
-
-def _further(conv: Module, aggregation: Any) -> list[tuple[Module, str, Module]]:
-    """Return lists of aggregators and quantiles that a conv calls by itself, as in `aggregate`, by parent and name."""
-    known = set() if aggregation is None else set(aggregation.modules())
-    kinds = (aggr.MultiAggregation, aggr.QuantileAggregation)
-    found = list[tuple[Module, str, Module]]()
-    for parent in conv.modules():
-        for name, part in parent.named_children():
-            if isinstance(part, kinds) and part not in known:
-                found.append((parent, name, part))
-                known |= set(part.modules())
-    return found
-
-
-class _Recorded(Module):
-    """An aggregation whose result is noted as one operation."""
-
-    def __init__(self, recorder: Recorder, step: Step, aggregation: Any) -> None:
-        """Take the aggregation of a conv, or one of several."""
-        super().__init__()
-        kinds = kinds_of(step, aggregation, OF_MESSAGES, several=True)
-        self._kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        self._recorder, self._aggregation = recorder, aggregation
-
-    def forward(
-        self, x: Any, index: Any = None, ptr: Any = None, dim_size: Any = None, dim: int = -2, **more: Any
-    ) -> torch.Tensor:
-        """Return the aggregate of messages, or several side by side."""
-        call = Operation("aggregate", self._aggregation, (x, index), {}, None, place_here())
-        if ptr is not None or any(one is not None for one in more.values()):
-            call.refuse("its aggregate is called with more than messages and index")
-        if isinstance(self._aggregation, aggr.QuantileAggregation) and len(self._kinds) > 1 and x.dim() > 2:
-            call.refuse("several quantiles of messages with heads are not read. Nearest: a list of aggregators")
-        with torch._C.DisableTorchFunction():
-            with _disable_current_modes():
-                whole = self._aggregation(x, index=index, dim_size=plain(dim_size), dim=dim)
-                parts = [one.contiguous() for one in whole.chunk(len(self._kinds), dim=-1)]
-            for part, kind in zip(parts, self._kinds, strict=True):
-                self._recorder.note(part, aggregated(self._recorder, call, x, index, dim, kind))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
 def _noted(recorder: Recorder, name: str, function: Callable[..., Any], note: Note) -> Callable[..., Any]:

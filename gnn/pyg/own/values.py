@@ -109,11 +109,11 @@ def all_of(value: Value, seen: set[Value] | None = None, *, within: bool = False
             yield from all_of(one, seen, within=within)
 
 
-def is_of_edges(value: Value) -> bool:
-    """Return whether a value is made of what edges have, weights and attributes, and of constants alone."""
-    return all(one.of or one.op in ("weight", "attr", "constant") for one in all_of(value)) and not any(
-        one.op in ("gather", "aggregate", "softmax", "normalized", "beside_loops") or (one.op == "attr" and one.of)
-        for one in all_of(value)
+def is_edge_by_edge(value: Value) -> bool:
+    """Return whether a value is made of one edge alone: of what it has, of the rows of its ends, and of constants."""
+    return not any(
+        one.op in ("aggregate", "softmax", "normalized", "beside_loops") or (one.op == "attr" and one.of)
+        for one in all_of(value, within=True)
     )
 
 

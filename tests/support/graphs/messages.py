@@ -83,13 +83,16 @@ def weighed_attributes(width: int) -> dict[str, list[Spec]]:
     loops = {"add_self_loops": True, "existing_loops": "drop", "self_value": 0.5}
     scores = [through("attr", EDGE_WIDTH, 4), columns("source", 0, 4), step("mul", "0", "1")]
     scores += [step("sum_columns", "2", heads=2), step("cat", "3", "1")]
-    of_loops = {"add_self_loops": True, "existing_loops": "drop", "edge_channels": EDGE_WIDTH}
+    no_attributes = {"add_self_loops": True, "existing_loops": "drop"}
+    of_loops = {**no_attributes, "edge_channels": EDGE_WIDTH}
     return {
         "message_conv-messages-of-loops": [
             linear(width, 10),
             message_conv(10, 4, *scores, aggr="softmax", heads=2, self_messages=4, **of_loops),
             linear(4, 8),
             message_conv(8, 4, *scores[:3], aggr="max", self_messages=3, **of_loops),
+            linear(4, 7),
+            message_conv(7, 4, columns("source", 0, 4), step("mul", "0", "weight"), self_messages=3, **no_attributes),
         ],
         "message_conv-weights-and-attributes": [
             linear(width, 4),

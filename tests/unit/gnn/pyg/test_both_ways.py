@@ -97,6 +97,9 @@ BY_HAND: dict[str, Function] = {
     "attention": attention,
     "both ways": lambda s, x, e, w: brought(x[e[1]], e[0], x, "max") + brought(x[e[0]], e[1], x, "mean"),
     "out-degrees beside rows": lambda s, x, e, w: torch.cat([x, degree(e[0], x.size(0)).view(-1, 1)], -1).tanh(),
+    "degrees of both ends beside rows": lambda s, x, e, w: torch.cat(
+        [x, torch.log1p(degree(e[0], x.size(0))).view(-1, 1), degree(e[1], x.size(0)).view(-1, 1)], -1
+    ),
     "its own row": lambda s, x, e, w: brought(x[e[0]] * w.view(-1, 1), e[0], x),
     "turned before": turned_before,
 }

@@ -76,6 +76,14 @@ def added_scores(s: Any, x: Any, e: Any) -> Any:
     return utils.scatter(h[e[0]] * scores.unsqueeze(-1), e[1], dim=0, dim_size=len(x)).mean(1)
 
 
+def softmax_by_hand(s: Any, x: Any, e: Any) -> Any:
+    scores = (s.query(x)[e[1]] * s.key(x)[e[0]]).sum(-1)
+    most = torch.full((x.size(0),), -torch.inf).scatter_reduce(0, e[1], scores, reduce="amax")
+    made = torch.exp(scores - most[e[1]])
+    total = torch.zeros(x.size(0)).scatter_add(0, e[1], made)
+    return torch.zeros_like(x).index_add(0, e[1], (made / total[e[1]]).unsqueeze(-1) * s.value(x)[e[0]])
+
+
 def of_attention() -> dict[str, Any]:
     return {name: nn.Linear(WIDTH, WIDTH) for name in ("query", "key", "value", "skip")}
 
@@ -83,6 +91,7 @@ def of_attention() -> dict[str, Any]:
 TAKEN: dict[str, Any] = {
     "attention of several layers": lambda: Forward(attention, **of_attention()),
     "attention of heads": lambda: Forward(of_heads, **of_attention()),
+    "a softmax by hand": lambda: Forward(softmax_by_hand, **of_attention()),
     "scores that are added": lambda: Forward(added_scores, **of_attention()),
     "attention behind a conv": lambda: Forward(
         lambda s, x, e: attention(s, s.conv(x, e).tanh(), e), conv=pyg.GraphConv(4, 4), **of_attention()

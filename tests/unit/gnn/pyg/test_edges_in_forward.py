@@ -98,11 +98,6 @@ CHANGED = {
     "by a type's name": (ByWeight, lambda w, x: w.type("torch.LongTensor"), "type_1 .* it changes edges or their"),
     "half": (ByWeight, lambda w, x: w.half().float(), "half .* it changes edges or their weights"),
     "per edge": (ByWeight, lambda w, x: w / w.size(0), "a size of the graph, which every event may change"),
-    "a column": (
-        ByWeight,
-        lambda w, x: w.view(-1, 1),
-        "it gets view of shape .edges, 1., expected .* weights .edges,.",
-    ),
 }
 
 

@@ -136,7 +136,7 @@ def take(made: Any, x: Any) -> Any:
     ("function", "why"),
     [
         (changed_before, "is taken in a conv of one's own, of the graph's edges"),
-        (remaining, "something other than the weights or attributes"),
+        (remaining, "adds self-loops to edges that have such already"),
         (squared, "are taken where they multiply x_j"),
         (shifted, "are taken where they multiply x_j"),
         (counted, "are taken where they multiply x_j"),

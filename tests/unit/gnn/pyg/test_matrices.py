@@ -17,8 +17,9 @@ torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.nn")
 
 from torch import nn  # noqa: E402
+from torch_geometric import utils  # noqa: E402
 from torch_geometric.nn.conv.gcn_conv import gcn_norm  # noqa: E402
-from torch_geometric.utils import degree  # noqa: E402
+from torch_geometric.utils import degree, to_torch_csr_tensor  # noqa: E402
 
 from freshet.gnn.kinds.model import KindsModel  # noqa: E402
 from freshet.gnn.pyg.export import ExportError, export_model  # noqa: E402
@@ -109,7 +110,16 @@ def by_its_type(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
     return x.new_zeros(x.size()).index_add(0, edge_index[1], norm.view(-1, 1) * x[edge_index[0]])
 
 
-@pytest.mark.parametrize("function", [by_its_type, twice, turned, infinite, by_hand, averaged, to_a_conv])
+def of_utilities(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+    adj = to_torch_csr_tensor(edge_index, edge_weight, size=x.size(0)).t()
+    ones = utils.to_torch_coo_tensor(edge_index, torch.ones(edge_index.size(1)), size=(x.size(0), x.size(0)))
+    return utils.spmm(adj, adj @ x) + ones.t() @ x
+
+
+TAKEN = [by_its_type, twice, turned, infinite, by_hand, averaged, to_a_conv, of_utilities]
+
+
+@pytest.mark.parametrize("function", TAKEN)
 def test_a_stream_with_deletions_gives_what_the_matrix_gives(function: Any, tmp_path: Path) -> None:
     torch.manual_seed(3)
     module = Net(function).eval()
@@ -126,6 +136,10 @@ def test_rows_that_are_sources_are_a_relation_and_its_mirror(tmp_path: Path) -> 
 
 def without_sizes(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
     return torch.sparse_coo_tensor(edge_index, edge_weight) @ x
+
+
+def joined_to_ones(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
+    return to_torch_csr_tensor(edge_index, size=x.size(0)).t() @ x
 
 
 def squared(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
@@ -160,6 +174,7 @@ def times_rows(s: Any, x: Any, edge_index: Any, edge_weight: Any) -> Any:
     ("function", "why"),
     [
         (without_sizes, "without sizes has no row for a vertex behind the last one"),
+        (joined_to_ones, "without edge_attr makes one entry of 1 of several edges"),
         (squared, "a product of two matrices"),
         (dense, r"\.to_dense of a matrix of edges is not read"),
         (joined_values, r"\.values of a matrix of edges is not read"),

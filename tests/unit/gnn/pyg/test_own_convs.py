@@ -223,7 +223,10 @@ class Changed(MessagePassing):
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "without a number": (lambda e, w, n: add_self_loops(e, w), "add_self_loops without num_nodes adds none to"),
-    "a mean": (lambda e, w, n: add_self_loops(e, w, "mean", n), "the fill_value 'mean'; supported: a number"),
+    "a mean": (
+        lambda e, w, n: add_remaining_self_loops(e, w, "mean", n),
+        "keeps what is made of attributes of self-loops that are there",
+    ),
     "of ones and twos": (
         *(lambda e, w, n: add_self_loops(e, torch.ones(e.size(1)), 2.0, n),),
         r"gives self-loops another number \(2.0\) than its edges have",
