@@ -19,6 +19,7 @@ from freshet.gnn.pyg.forward.places import label_of, nodes_in, place_of
 
 # Primes that no forward has as a number of its own.
 _VERTICES, _EDGES, _CHANNELS, _PER_EDGE = 1009, 4003, 11, 13
+_TYPES_FROM = 1 << 23  # no multiple of _EDGES, at which what relations have begins
 _PRIMES = [one for one in range(_VERTICES, _EDGES) if all(one % divisor for divisor in range(2, 64))]
 """Numbers of vertices of the kinds."""
 _INTEGERS = (torch.int64, torch.int32)
@@ -73,7 +74,7 @@ class Samples:
         for j, of in enumerate(mirrors):
             if of is not None:
                 self._every["edges"][j] = self._every["edges"][of].flip(0)
-        self._types = torch.arange(_EDGES) + 2 * edges.numel()
+        self._types = torch.arange(_EDGES) + _TYPES_FROM
         self._values: dict[Any, Any] = {} if given.types is None else {given.types: self._types}
         self._values |= zip(given.edges, self._every["edges"], strict=True)
         self._values |= zip(given.ids, self._every["ids"], strict=True)

@@ -380,3 +380,20 @@ def test_mirrors_are_given_or_found_by_name(tmp_path: Path) -> None:
         model = export_model(module, tmp_path / what, mirrors=mirrors)
         assert isinstance(model, KindsModel)
         assert [relation.mirrors for relation in model.relations] == expected, what
+
+
+def test_weights_of_many_relations_are_no_types(tmp_path: Path) -> None:
+    relations = [("a", f"r{j}", "a") for j in range(6)]
+    convs = {one: pyg.GraphConv(2, 2) for one in relations}
+    model = export_model(Weighted(convs), tmp_path / "M", metadata=(["a"], relations), features={"a": 2})
+    assert isinstance(model, KindsModel)
+    assert len(model.relations) == len(relations)
+
+
+class Weighted(nn.Module):
+    def __init__(self, convs: dict[tuple[str, str, str], nn.Module]) -> None:
+        super().__init__()
+        self.conv = pyg.HeteroConv(convs)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_weight_dict: Any) -> Any:
+        return self.conv(x_dict, edge_index_dict, edge_weight_dict)["a"]
