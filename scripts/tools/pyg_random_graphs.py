@@ -193,8 +193,10 @@ def _ours(model: Model | KindsModel, given: Given) -> tuple[dict[str, Scaled], d
         turned = key not in given.edges  # of a module without relations, which turns its edges
         key = next(iter(given.edges)) if turned else key
         src, dst = given.edges[key][::-1] if turned and one.mirrors is not None else given.edges[key]
-        attr = given.attributes[key] if one.edge_features else None
-        ends.append(RelationEdges(src, dst, EdgeValues(len(src), {WEIGHT: given.weights[key]}, attr)))
+        values = EdgeValues(
+            len(src), {WEIGHT: given.weights[key]}, given.attributes[key] if one.edge_features else None
+        )
+        ends.append(RelationEdges(src, dst, values))
     graph_of = KindsGraph([given.x[names[kind]] for kind in model.kinds], ends)
     by_kind = kinds_oracle.forward(model, graph_of, tolerance=TOLERANCE)
     made = kinds_oracle.logits(model, by_kind, tolerance=TOLERANCE)

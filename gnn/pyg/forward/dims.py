@@ -11,7 +11,7 @@ from torch_geometric.nn import DNAConv, MessagePassing
 from freshet.gnn.pyg.forward.edge_functions import EDGES_FIRST
 from freshet.gnn.pyg.forward.places import label_of
 
-_KEPT = {
+KEPT = {
     *("relu", "elu", "leaky_relu", "gelu", "selu", "celu", "silu", "sigmoid", "tanh", "softplus", "exp", "log", "sqrt"),
     *("abs", "neg", "dropout", "softmax", "log_softmax", "normalize", "layer_norm", "batch_norm", "clamp", "pow"),
     *(
@@ -30,12 +30,15 @@ _KEPT = {
     ),
 }
 """Operations whose result has as many dimensions as the first thing that they are given."""
-_TOGETHER = {"add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div", "maximum", "minimum"}
-_LAYERS = {
+TOGETHER = {"add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div", "maximum", "minimum"}
+LAYERS = {
     *("Linear", "BatchNorm1d", "LayerNorm", "Identity", "Dropout", "ReLU", "ELU", "LeakyReLU", "PReLU", "GELU", "SELU"),
     *("CELU", "SiLU", "Sigmoid", "Tanh", "Softplus", "BatchNorm", "JumpingKnowledge", "MLP", "RMSNorm", "GRUCell"),
     *("Mish", "ReLU6", "LogSigmoid", "Softmax", "LogSoftmax", "Bilinear"),
 }
+
+_DIMS = "dimensions"
+"""Key in the `meta` of a node that was asked for."""
 
 
 def known_dims(node: Any, root: Module) -> int | None:
@@ -44,6 +47,13 @@ def known_dims(node: Any, root: Module) -> int | None:
         return 0 if isinstance(node, int | float) else None
     if (known := node.meta.get("dim")) is not None:
         return int(known)
+    if _DIMS not in node.meta:
+        node.meta[_DIMS] = _made(node, root)
+    found: int | None = node.meta[_DIMS]
+    return found
+
+
+def _made(node: Any, root: Module) -> int | None:
     label = label_of(node).split(" ")[0].strip("_")
     if node.op == "get_attr":
         kept = (*root.named_parameters(remove_duplicate=False), *root.named_buffers(remove_duplicate=False))
@@ -53,9 +63,9 @@ def known_dims(node: Any, root: Module) -> int | None:
         return _of_first(node, root) if _keeps_dims(part) and not node.kwargs.get("return_attention_weights") else None
     if not node.args:
         return None
-    if label in _KEPT or label == "cat":
+    if label in KEPT or label == "cat":
         return _of_first(node, root)
-    if label in _TOGETHER:
+    if label in TOGETHER:
         of = [known_dims(one, root) for one in node.args]
         return None if None in of else max(one for one in of if one is not None)
     if label == "unsqueeze":
@@ -77,7 +87,7 @@ def _keeps_dims(part: Module) -> bool:
     if type(part) is Sequential:
         return all(map(_keeps_dims, part))
     is_conv = isinstance(part, MessagePassing) and not isinstance(part, DNAConv)  # which takes several rows of each
-    return is_conv or type(part).__name__ in _LAYERS
+    return is_conv or type(part).__name__ in LAYERS
 
 
 def _of_first(node: Any, root: Module) -> int | None:

@@ -28,7 +28,7 @@ def _counted(one: Any) -> int | None:
     label = label_of(one) if hasattr(one, "all_input_nodes") else ""
     if label == "size" and len(one.args) == 2:
         of, place = one.args
-    elif label == "getitem" and _is_shape(one.args[0]):
+    elif label == "getitem" and is_shape(one.args[0]):
         of, place = one.args[0].args[0], one.args[1]
     else:
         return None
@@ -36,7 +36,8 @@ def _counted(one: Any) -> int | None:
     return relation if dim == place else None
 
 
-def _is_shape(one: Any) -> bool:
+def is_shape(one: Any) -> bool:
+    """Return whether a node is the shape of a tensor."""
     label = label_of(one) if hasattr(one, "all_input_nodes") else ""
     return (label == "getattr" and one.args[1] == "shape") or (label == "size" and len(one.args) == 1)
 

@@ -18,6 +18,7 @@ from torch_geometric.data import storage
 from torch_geometric.nn import LINKX, DeepGraphInfomax, DirGNNConv, GroupAddRev, MessagePassing, Sequential
 
 from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.forward.compared_widths import compared_widths
 from freshet.gnn.pyg.forward.dims import known_dims
 from freshet.gnn.pyg.forward.edge_counts import COUNTS, compared_counts
 from freshet.gnn.pyg.forward.edge_functions import as_operations
@@ -304,8 +305,11 @@ class Tracer(torch.fx.Tracer):
         return RowsProxy(node, self)
 
     def to_bool(self, obj: Any) -> bool:
-        """Return the outcome of a branch on numbers of edges that are the same; others are refused."""
-        if (known := compared_counts(obj.node)) is not None:
+        """Return the outcome of a branch on numbers of edges that are the same, or on widths; others are refused."""
+        known = compared_counts(obj.node)
+        if known is None:
+            known = compared_widths(obj.node, self.root)
+        if known is not None:
             return known
         if self.is_looking:
             self.refuse_once(ExportError(f"{place_here()} branches on numbers of the graph"))

@@ -370,21 +370,3 @@ def test_several_rows_of_a_vertex_are_columns_of_its_features(tmp_path: Path) ->
     ):
         with pytest.raises(ExportError, match=says):
             export_model(Beside(pyg.GCNConv(8, 3)), tmp_path / "O", features=features)
-
-
-BRANCHES: dict[str, Callable[[Any, Any], Any]] = {
-    "behind a conv": lambda s, h: h.unsqueeze(-1) if h.dim() == 1 else h,
-    "behind layers": lambda s, h: s.chain(h) if s.chain(h).ndim == 2 else h,
-    "of heads": lambda s, h: h.view(-1, 2, 2).mean(1) if h.view(-1, 2, 2).dim() == 3 else h,
-    "of heads that are reduced": lambda s, h: h if h.reshape(len(h), 2, 2).sum(dim=-1).dim() == 2 else h * 2,
-    "of a column": lambda s, h: h[:, 0].unsqueeze(-1) if h[:, 0].dim() == 1 else h,
-    "of columns": lambda s, h: h[:, None, 1:].squeeze(1) if h[:, None, 1:].dim() == 3 else h,
-    "of a kept dimension": lambda s, h: h - h.mean(1, keepdim=True) if h.mean(1, keepdim=True).dim() == 2 else h,
-}
-
-
-@pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch_on_dimensions_is_taken_as_the_module_takes_it(name: str, tmp_path: Path) -> None:
-    chain = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    made = module(lambda s, x, edge_index: BRANCHES[name](s, s.conv(x, edge_index)), chain=chain)
-    assert isinstance(export_model(made, tmp_path / "M"), Model)
