@@ -35,9 +35,9 @@ _POOLS = {
     *("graclus", "max_pool", "max_pool_x", "avg_pool", "avg_pool_x", "voxel_grid", "dense_diff_pool"),
     *("global_add_pool", "global_mean_pool", "global_max_pool"),
 }
-_ATTRIBUTED = (
-    "is not supported yet. Nearest: NNConv or GMMConv, which make weights of the attributes of an edge, {}, or "
-    "GraphConv with a weight for each edge"
+_SPLINES = (
+    "is not supported: its basis is an operation of pyg-lib's, which is not read. Nearest: NNConv or GMMConv, which "
+    "make weights of the attributes of an edge, EdgeConv, or GraphConv with a weight for each edge"
 )
 _ALL_PAIRS = "is not supported: every vertex attends to all others. Nearest: TransformerConv"
 _POSITIONS = (
@@ -47,7 +47,7 @@ _HINTS: dict[str, str] = {
     "HeteroJumpingKnowledge": TYPED,
     "JumpingKnowledge": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
     "MessageNorm": f"{_SEVERAL}: write a forward of your own, or a Sequential that names them",
-    "SplineConv": _ATTRIBUTED.format("EdgeConv"),
+    "SplineConv": _SPLINES,
     "FusedGATConv": "is not supported. Nearest: GATConv",
     "GPSConv": _ALL_PAIRS,
     "SGFormer": _ALL_PAIRS,
