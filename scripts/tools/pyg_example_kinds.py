@@ -99,8 +99,8 @@ def _caller(
         )
         torch.set_default_dtype(torch.float64)  # of tensors that a forward makes
         try:
-            given = {"nn": nn, "Data": Data, "Names": SimpleNamespace, **dicts, **_arguments(x, edges, of_all)}
-            made = eval(call, {"module": copy_of(module), **given})
+            beside = {"nn": nn, "Data": Data, "Names": SimpleNamespace, **dicts, **_arguments(x, edges, of_all)}
+            made = eval(call, {"module": copy_of(module), **beside})
         finally:
             torch.set_default_dtype(torch.float32)
         (kind,) = model.out

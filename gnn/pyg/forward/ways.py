@@ -6,7 +6,7 @@ import inspect
 
 from torch.nn import Module
 
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import UNREAD, ExportError, refuse
 from freshet.gnn.pyg.forward.asked import Asked
 from freshet.gnn.pyg.forward.categories import EdgeCategories
 from freshet.gnn.pyg.forward.held import HeldData, data_of, field_read
@@ -67,6 +67,8 @@ def _of_categories(ways: list[Parameters], categories: EdgeCategories | None) ->
     if categories is None:
         return ways
     found = [one for one in ways if one.attributes is not None and one.shapes == STANDARD]
+    if not found:
+        raise ExportError("its forward is called without attributes of edges, so these are no categories").of(UNREAD)
     return [one._replace(categories=categories) for one in found[:1]]
 
 

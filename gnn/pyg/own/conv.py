@@ -242,6 +242,8 @@ def _attr_width(step: Step, given: ConvCall, width: int, target: int = 0) -> int
         return found[0]
     what = f"may be {' or '.join(map(str, sorted(found)[:5]))} wide" if found else "have a width that none of it says"
     msg = f"{step.name}: the attributes of edges that it reads {what}; give export_model edge_features=N"
+    if step.edge_width:
+        msg = f"{step.name} does not run with edge_features={step.edge_width} and one tensor of rows x"
     raise ExportError(msg + ("" if found else _first(failures)))
 
 

@@ -158,3 +158,28 @@ def test_a_batch_that_a_conv_of_ones_own_takes_is_no_weight(tmp_path: Path) -> N
 def test_options_that_a_conv_of_wider_rows_does_not_take_are_an_error_of_the_export(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"rows as \(-1, 2, 2\) are not supported"):
         export_model(OfWiderRows(node_dim=0), tmp_path / "M", features=4)
+
+
+class OfAllMessages(Batched):
+    def message(self, x_j: Any) -> Any:
+        return x_j - x_j.mean()
+
+
+def test_a_conv_of_ones_own_without_attributes_is_refused_for_what_it_does(tmp_path: Path) -> None:
+    module = OfBatch()
+    module.conv, module.unused = OfAllMessages(), nn.Embedding(3, 4)
+    with pytest.raises(ExportError, match="mean reads more than one vertex or edge at once"):
+        export_model(module, tmp_path / "M", features=4)
+
+
+class OfTwoRows(pyg.MessagePassing):
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any) -> Any:
+        return self.propagate(edge_index, x=x, edge_attr=edge_attr, size=(len(x[0]), len(x[1])))
+
+    def message(self, x_j: Any, edge_attr: Any) -> Any:
+        return x_j * edge_attr[:, :1]
+
+
+def test_a_width_of_attributes_that_is_given_is_not_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="does not run with edge_features=3 and one tensor of rows x"):
+        export_model(OfTwoRows(), tmp_path / "M", features=4, edge_features=3)
