@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from freshet.gnn.oracles.scaled import Scaled
-from scripts.tools import pyg_random, pyg_random_graphs
+from scripts.tools import pyg_examples, pyg_random, pyg_random_graphs
 from scripts.tools.pyg_random_kinds import HOSTILE_DICTS, draw_kinds
 from scripts.tools.pyg_random_programs import draw
 from scripts.tools.pyg_random_tables import HOSTILE, READ
@@ -147,6 +147,12 @@ def test_where_roundings_decide_whether_a_value_is_finite_the_module_is_right() 
     theirs, again = np.array([[-1.7, 1.0, 1.0, 1.0]]), np.array([[np.nan, 1.0, np.nan, np.nan]])
     settled = pyg_random_graphs._settled(theirs, ours, [theirs, again])
     np.testing.assert_array_equal(settled.rows, [[-1.7, np.nan, np.nan, 2.0]])
+
+
+def test_infinities_less_infinities_are_any_value_that_is_no_number() -> None:
+    got = Scaled(np.array([[np.nan, np.nan, np.nan, np.nan]]), np.array([[np.inf, np.inf, 1.0, np.inf]]))
+    made = pyg_examples.with_infinities(got, np.array([[-np.inf, np.nan, -np.inf, 1.0]]))
+    np.testing.assert_array_equal(made.rows, [[-np.inf, np.nan, np.nan, np.nan]])
 
 
 def test_constants_in_a_row_of_the_module_with_nan_may_be_nan() -> None:
