@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from freshet.gnn.kinds.model import KindsModel
 from freshet.gnn.model import Model, ModelError, build_model, explain
 from freshet.gnn.pyg.check import compared_on, on_one_thread, ours_of, theirs_of
 from freshet.gnn.pyg.declared import DeclaredModule, checked_model
-from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, RECORDED, UNREAD, WEIGHTS, WIDTH, refuse
+from freshet.gnn.pyg.errors import DIFFERS, INSIDE, OUT_EDGES, UNREAD, refusal_of, refuse
 from freshet.gnn.pyg.finite import naming_weights, refuse_weights
 from freshet.gnn.pyg.first_width import first_width
 from freshet.gnn.pyg.forward.asked import FORWARD, Asked
@@ -248,7 +247,7 @@ def _recorded_where_needed(
             refused.append(error)
         if refused[-1].about == OUT_EDGES:
             return _recorded_where_needed(kinds_model, module, asked._replace(both_ways=True), more, checks)
-    first = _refusal(*refused[:2])
+    first = refusal_of(*refused[:2])
     if len(refused) > 2 and str(refused[2]) not in str(first):
         raise ExportError(f"{first}. Looked into: {refused[2]}").of(first.about)
     raise first
@@ -269,27 +268,6 @@ def _may_be_opened(module: Any, method: str, refused: Sequence[ExportError]) -> 
         causes = [one and one.__cause__ for one in causes]
     differs = any(one.about == DIFFERS for one in refused)
     return bool(edge_sets_of(getattr(module, method))) or (differs and any(one.fuse for one in own))
-
-
-_NAMES_A_PART = re.compile(r"export_model\(model\.[\w.]+, folder\)$")
-"""The end of a refusal that says which part of the module to export."""
-
-
-def _refusal(first: ExportError, second: ExportError) -> ExportError:
-    """Return the error of a module that is refused as it is written, and as what stands between its convs runs."""
-    if str(second) in str(first) or _NAMES_A_PART.search(str(first)):
-        return first
-    if second.about in (WEIGHTS, WIDTH):
-        return second
-    if second.about not in (RECORDED, DIFFERS):
-        line, other = (re.search(r"[^\s(]+:\d+", str(error)) for error in (first, second))
-        return second if line and other and line[0] not in str(second) else first  # past what is read as it runs
-    place, _, what = str(second).partition(": ")
-    begin, listed, rest = str(first).partition("; supported are ")
-    if place not in begin or not (listed or begin.startswith(what.split(" ")[0])):
-        return ExportError(f"{first}. Besides, {second}")
-    hint = "".join(rest.partition(". ")[1:])  # both are about one operation
-    return ExportError(f"{begin}: {what}{hint}") if listed else first
 
 
 def _refuse_options(given: Mapping[str, Any]) -> None:

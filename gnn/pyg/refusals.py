@@ -10,6 +10,9 @@ TAKEN = (
     "without branches on data"
 )
 
+OF_PAIRS = "Nearest: export what makes the rows of vertices, and score pairs of them by link_head"
+ROWS_BESIDE = ", or where it has rows of vertices give their widths: features={'a': 3, 'b': 5}, side by side in x"
+ROWS_BESIDE += "; where it has numbers of edges take one edge_attr, and columns of it"
 HOW_WIDE = (
     "give export_model the width of the features: features=N (freshet model import: --features N or a snapshot), or "
     "put a linear layer before it"

@@ -20,33 +20,18 @@ from freshet.gnn.pyg.forward.held import HeldData
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, SIZES_OF_HOPS, SampledLayers, of_sample, put_sizes
 from freshet.gnn.pyg.forward.type_columns import TypeColumns
 from freshet.gnn.pyg.forward.unread import standing_for
-from freshet.gnn.pyg.refusals import KINDS, reads_types
+from freshet.gnn.pyg.refusals import KINDS, OF_PAIRS, ROWS_BESIDE, reads_types
 from freshet.gnn.pyg.steps import ATTRIBUTE_NAMES, adds_attributes, class_name, edge_width_of, takes_attributes
 
 WEIGHT_NAMES = ("edge_weight", "edge_weights", "edge_attr", "weight", "weights", "w")
 EDGE_NAMES = ("edge_index", "edge_indices", "edges", "adj_t", "adj")
 ROW_NAMES = ("x", "X", "h", "features", "feature", "feats", "feat", "inputs", "node_features")
 DATA_NAMES = ("data", "batch", "graph", "g", "batch_data", "graph_data", "hetero_data")
-ROWS_BESIDE = ", or where it has rows of vertices give their widths: features={'a': 3, 'b': 5}, side by side in x"
-ROWS_BESIDE += "; where it has numbers of edges take one edge_attr, and columns of it"
 # Parts of the names of parameters that are no weights of edges, where a forward needs them.
 _NO_WEIGHTS = {
-    "index",
-    "label",
-    "batch",
-    "size",
-    "mask",
-    "neg",
-    "pos",
-    "pair",
-    "pairs",
-    "target",
-    "id",
-    "num",
-    "time",
-    "src",
+    *("index", "label", "batch", "size", "mask", "neg", "pos", "pair", "pairs", "target", "id", "num", "time", "src"),
+    *("type", "types", "relation"),
 }
-_NO_WEIGHTS |= {"type", "types", "relation"}
 
 
 class ModuleInputs(NamedTuple):
@@ -303,14 +288,17 @@ def _weight_parameter(parameters: list[inspect.Parameter]) -> tuple[str | None, 
     """The parameter of a forward that takes edge weights, among those past edge_index; and the others that it needs."""
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
     named = sorted((p.name for p in parameters if p.name in WEIGHT_NAMES), key=WEIGHT_NAMES.index)
-    first = [p.name for p in parameters[:1] if p.name in required and not is_no_weight(p.name)]
-    weight_name = next(iter(named + first), None)
+    named += [p.name for p in parameters[:1] if p.name in required and not is_no_weight(p.name)]
+    weight_name = next(iter(named), None)
     return weight_name, tuple(one for one in required if one != weight_name)
 
 
 def _needs(name: str, others: Sequence[str]) -> str:
     """Say that a forward needs parameters that it cannot be given, and what to do."""
-    msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): give it a default"
+    msg = f"{name} needs {', '.join(others)}, expected (x, edge_index[, edge_weight]): "
+    if pairs := [one for one in others if "label" in one.split("_")]:
+        return msg + f"{pairs[0]} are pairs, and Freshet keeps a row per vertex. {OF_PAIRS}"
+    msg += "give it a default"
     msg += ", batch=None, and leave out what makes a row for each graph" if "batch" in others else ROWS_BESIDE
     if unread := [one for one in others if one in ATTRIBUTE_NAMES]:
         msg += f". No conv in it reads {unread[0]} as attributes of edges (GATConv does with edge_dim)"

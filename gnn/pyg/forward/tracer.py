@@ -79,6 +79,11 @@ class RowsProxy(torch.fx.Proxy):
     ndim = property(dim)
 
     @property
+    def data(self) -> RowsProxy:
+        """The same values: a forward is read without gradients."""
+        return self
+
+    @property
     def dtype(self) -> Any:
         """The type of its numbers, which that of edges is known by."""
         return self.node.meta.get("dtype") or self.tracer.create_proxy("call_function", getattr, (self, "dtype"), {})

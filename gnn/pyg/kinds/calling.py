@@ -12,7 +12,6 @@ from torch_geometric.nn import HeteroConv, MessagePassing
 
 from freshet.gnn.pyg.errors import refuse
 from freshet.gnn.pyg.forward.parameters import (
-    ROWS_BESIDE,
     ModuleInputs,
     cut,
     is_of_kinds,
@@ -24,6 +23,7 @@ from freshet.gnn.pyg.forward.parameters import (
 from freshet.gnn.pyg.forward.sampled import OF_SAMPLES, of_sample, put_sizes
 from freshet.gnn.pyg.kinds.convs.typed import is_typed, reads_attributes_of_types
 from freshet.gnn.pyg.kinds.metadata import Metadata, Relation
+from freshet.gnn.pyg.refusals import ROWS_BESIDE
 from freshet.gnn.pyg.steps import adds_attributes, takes_attributes
 
 _EDGES = ("edge_index_dict", "edge_index", "adj_t_dict", "adj_t")

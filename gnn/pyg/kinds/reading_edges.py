@@ -66,6 +66,10 @@ class EdgesReader(LookingReader):
         one_of_each = len(set(kinds)) == len(kinds) and not (self._both_ways and self._goes_both_ways(read))
         return one_of_each or self._are_along(read)
 
+    def _takes_numbers_back(self, node: Any, mixed: Sequence[Any]) -> bool:
+        """Return False: what is brought together along one relation may be read along another one."""
+        return False
+
     def _read_relations(self, *nodes: Any) -> set[int]:
         """Return the relations whose edges, or what these have, something is made of, behind rows.
 

@@ -13,7 +13,7 @@ from freshet.gnn.layers.own.own_layer import declared
 from freshet.gnn.own.loading import LayersError, layer_class
 from freshet.gnn.own.running import WrittenLayerError
 from freshet.gnn.pyg.encoded_conv import EncodedConv, FunctionOfEdges
-from freshet.gnn.pyg.errors import OUT_EDGES, RECORDED, refuse
+from freshet.gnn.pyg.errors import OUT_EDGES, PER_EDGE, RECORDED, refuse
 from freshet.gnn.pyg.forward.parameters import EDGE_NAMES, WEIGHT_NAMES, is_no_weight
 from freshet.gnn.pyg.own.lines import steps_of
 from freshet.gnn.pyg.own.parts import ConvParts, parts_of
@@ -56,6 +56,8 @@ def opened_own(step: Step, width: int | None, *, begins: bool = True) -> list[St
         value = read(step, given, ConvWidths(width, attr_width))
         return steps_of(step.name, value, begins=begins)
     except ExportError as error:
+        if error.about == PER_EDGE:
+            raise
         msg = f"{step.name}: {name} is not supported: {error}. {HOW_TO_WRITE}"
         counts_out = isinstance(step.op, FunctionOfEdges) and error.about == OUT_EDGES
         raise ExportError(msg).of(OUT_EDGES if counts_out else _about(step)) from error

@@ -100,4 +100,28 @@ def by_vertex(recorder: Recorder, func: Any, name: str, args: Sequence[Any], opt
         if len(read) == 2 and "matmul" in name and min(one.dim() for one in read) > 3:  # as of heads
             left, right = args[::-1] if name == "__rmatmul__" else args[:2]
             return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(dim=-2)
+        if len(read) == 2 and name == "einsum":
+            return _einsum(*args)
     return None
+
+
+def _einsum(equation: Any, *operands: Any) -> torch.Tensor | None:
+    """Return an einsum of two tensors whose rows have several dimensions in common, as by heads; None for others."""
+    tensors = operands[0] if len(operands) == 1 else operands
+    inputs, _, output = str(equation).replace(" ", "").partition("->")
+    names = inputs.split(",")
+    if len(tensors) != 2 or len(names) != 2 or not output or "." in inputs:
+        return None
+    common = set(names[0]) & set(names[1]) & set(output)
+    if len(common) < 2 or any(len(set(one)) < len(one) for one in (*names, output)):
+        return None
+    every = output + "".join(dict.fromkeys(one for one in inputs if one not in {*output, ","}))
+    factors = [
+        tensor.permute([name.index(one) for one in every if one in name])[
+            tuple(slice(None) if one in name else None for one in every)
+        ]
+        for tensor, name in zip(tensors, names, strict=True)
+    ]
+    made = factors[0] * factors[1]
+    summed = list(range(len(output), len(every)))
+    return made.sum(dim=summed) if summed else made

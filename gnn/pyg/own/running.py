@@ -18,7 +18,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv import gcn_conv
 
 from freshet.gnn.pyg.encoded_conv import EncodedConv
-from freshet.gnn.pyg.errors import ExportError, refuse
+from freshet.gnn.pyg.errors import PER_EDGE, ExportError, refuse
 from freshet.gnn.pyg.forward.edge_functions import function_of_edges, replaced
 from freshet.gnn.pyg.forward.places import blamed, place_here
 from freshet.gnn.pyg.forward.sizes import Guard, Sizes, Supposed, without
@@ -37,6 +37,7 @@ from freshet.gnn.pyg.own.recorder import Note, NotedValue, Operation, Recorder
 from freshet.gnn.pyg.own.sizes import Reading, RecordedSizes, explored, lengths_recorded, plain, scripts_refused
 from freshet.gnn.pyg.own.values import LOOPS, Over, Value, difference
 from freshet.gnn.pyg.read_convs import readable
+from freshet.gnn.pyg.refusals import OF_PAIRS
 from freshet.gnn.pyg.running import changed_numbers, clone_of, keeping, kept_numbers, new_numbers
 from freshet.gnn.pyg.steps import ConvCall, Step
 
@@ -286,6 +287,9 @@ def _result(step: Step, recorded: RecordedSizes, clone: Any, run: Callable[[], A
     rows = recorder.sizes["vertices"]
     if other and noted is None and isinstance(made, torch.Tensor) and made.dim() == 2 and len(made) == rows:
         return recorder.shared(Operation("return", None, (made,), {}, made, ""), made, 0)  # type: ignore[arg-type]
+    if noted is not None and noted.value.over in LOOPS:
+        msg = f"{step.name} is a row for each edge, and Freshet keeps one per vertex. {OF_PAIRS}"
+        raise ExportError(msg).of(PER_EDGE)
     dims = (2,) if isinstance(conv, MessagePassing) else (1, 2)  # a function of rows may give numbers
     if noted is None or noted.value.over != "vertices" or noted.axis != 0 or made.dim() not in dims:
         shape = f"a tensor of {made.dim()} dimensions" if isinstance(made, torch.Tensor) else type(made).__name__

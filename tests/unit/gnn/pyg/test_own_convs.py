@@ -131,6 +131,24 @@ class MaskedConv(MessagePassing):
 
 
 REMOVED, ADDED, REMAINING = "remove_self_loops", "add_self_loops", "add_remaining_self_loops"
+
+
+class ProductsConv(MessagePassing):
+    """Scores of heads by einsum of the rows at both ends, and messages weighed by them."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="add", node_dim=0)
+        self.score = torch.nn.Parameter(torch.rand(1, 2, 4))
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        rows = x.view(-1, 2, 2)
+        return self.propagate(edge_index, x=rows).flatten(1)
+
+    def message(self, x_i: Any, x_j: Any) -> Any:
+        scores = torch.einsum("ehf,xhf->eh", torch.cat([x_i, x_j], -1), self.score)
+        return torch.einsum("eh,ehf->ehf", scores * torch.einsum("ehf,ehf->eh", [x_i, x_j]), x_j)
+
+
 READ: dict[str, tuple[Any, str]] = {
     "gate": (lambda: GatedConv(4, 5), "message_conv sum"),
     "difference": (lambda: DifferenceConv(4, 3), "message_conv max"),
@@ -189,6 +207,7 @@ READ: dict[str, tuple[Any, str]] = {
         *(lambda: MaskedConv(lambda s, x, a: (a[:, :1] >= 0.25) | torch.logical_not(a[:, 1:] != 0), ADDED),),
         "message_conv sum beside",
     ),
+    "products of heads": (ProductsConv, "message_conv sum"),
     "norm of one's own": (lambda: OwnNormConv(4, 3), "propagation sum"),
 }
 

@@ -131,10 +131,31 @@ def test_an_encoder_with_a_decoder_is_refused_with_the_name_of_the_encoder(decod
 
 
 def test_what_needs_pairs_is_refused_with_the_method_that_does_not(tmp_path: Path) -> None:
-    message = r"needs edge_label_index, .* export_model\(model, folder, method='encode'\)$"
+    message = r"edge_label_index are pairs, .* by link_head.* export_model\(model, folder, method='encode'\)$"
     with pytest.raises(ExportError, match=message):
         export_model(Links(), tmp_path / "M")
     export_model(Links(), tmp_path / "M", method="encode")
+
+
+class ByEdge(nn.Module):
+    """A score for each edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.score = pyg.GCNConv(4, 4), nn.Linear(8, 1)
+
+    def encode(self, x: Any, edge_index: Any) -> Any:
+        return self.conv(x.data, edge_index)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        z = self.encode(x, edge_index)
+        return self.score(torch.cat([z[edge_index[0]], z[edge_index[1]]], -1))
+
+
+def test_a_row_for_each_edge_is_refused_with_the_method_that_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"^score is a row for each edge.* by link_head. If ByEdge\.encode makes"):
+        export_model(ByEdge(), tmp_path / "M")
+    export_model(ByEdge(), tmp_path / "M", method="encode")
 
 
 class OfDicts(nn.Module):
