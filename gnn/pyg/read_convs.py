@@ -13,6 +13,7 @@ from torch_geometric.nn.conv import dna_conv
 from torch_geometric.utils import degree
 
 from freshet.gnn.pyg.aggregations import AGGREGATORS, FUSED_ONCE, OF_MESSAGES, name_of
+from freshet.gnn.pyg.errors import refuse
 
 
 def reads_as_it_runs(full_name: str, module: Any) -> bool:
@@ -77,16 +78,23 @@ class _OneMatrix(nn.Module):
         return made if self.bias is None else made + self.bias
 
 
-class _OfAggregates(nn.Module):
-    """Attention between the aggregates of each vertex, each by itself as functions of their numbers."""
+class _AttentionOfRows(nn.Module):
+    """Attention between several rows of each vertex, such as its aggregates or layers, each by itself."""
+
+    batch_first = False  # for which torch's encoders have no code of their own
 
     def __init__(self, of: nn.MultiheadAttention) -> None:
         super().__init__()
         self.weight, self.bias, self.out, self.heads = of.in_proj_weight, of.in_proj_bias, of.out_proj, of.num_heads
+        self.num_heads, self.dim = of.num_heads, int(of.batch_first)
 
-    def forward(self, query: Tensor, *same: Tensor) -> tuple[Tensor, None]:
-        rows = [functional.linear(one, self.weight, self.bias).chunk(3, dim=-1) for one in query]
-        queries, keys, values = ([one.view(len(one), self.heads, -1) for one in of] for of in zip(*rows, strict=True))
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *masks: Any, **options: Any) -> tuple[Tensor, None]:
+        masks = (*masks, *(options.get(name) for name in ("key_padding_mask", "attn_mask")))
+        if any(isinstance(one, Tensor) for one in masks):
+            refuse("nn.MultiheadAttention with a mask is not read between the rows of a vertex. Nearest: without")
+        if query.dim() != 3:
+            refuse("nn.MultiheadAttention of rows (n, width) lets each vertex read all others")
+        queries, keys, values = self._of_heads(query, key, value)
         made = []
         for of in queries:
             scores = [(of * key).sum(-1) * of.size(-1) ** -0.5 for key in keys]
@@ -96,7 +104,17 @@ class _OfAggregates(nn.Module):
             shares = [(one / total).unsqueeze(-1) for one in weights]
             mixed = reduce(torch.add, [share * value for share, value in zip(shares, values, strict=True)])
             made.append(self.out(mixed.reshape(len(mixed), -1)))
-        return torch.stack(made), None
+        return torch.stack(made, self.dim), None
+
+    def _of_heads(self, *inputs: Tensor) -> list[list[Tensor]]:
+        """Return the heads of queries, keys and values of each row."""
+        known = dict[int, list[Any]]()
+        for one in inputs:
+            if id(one) not in known:
+                rows = one.unbind(self.dim)
+                known[id(one)] = [functional.linear(row, self.weight, self.bias).chunk(3, dim=-1) for row in rows]
+        found = [known[id(one)] for one in inputs]
+        return [[row[n].view(len(row[n]), self.heads, -1) for row in rows] for n, rows in enumerate(found)]
 
 
 class _ByDegree(MessagePassing):
@@ -165,12 +183,12 @@ def readable(module: nn.Module) -> nn.Module:
         for name, part in list(parent.named_children()):
             if type(part) is dna_conv.Linear:
                 setattr(parent, name, _OneMatrix(part))
-            if type(parent) is aggr.MultiAggregation and _is_plain_attention(part):
-                setattr(parent, name, _OfAggregates(part))
+            if _is_plain_attention(part):
+                setattr(parent, name, _AttentionOfRows(part))
     return module
 
 
 def _is_plain_attention(part: nn.Module) -> bool:
-    """Return whether attention is between aggregates alone, and not between vertices."""
-    plain = type(part) is nn.MultiheadAttention and not part.batch_first and not part.add_zero_attn
+    """Return whether a part is attention that is read between the rows of a vertex."""
+    plain = type(part) is nn.MultiheadAttention and not part.add_zero_attn
     return plain and part.bias_k is None and part.in_proj_weight is not None

@@ -57,6 +57,21 @@ def over_layers(s: Any, h: Any) -> Any:
     return (torch.softmax(s.attention(layers), dim=1) * layers).sum(dim=1)
 
 
+def attending(s: Any, h: Any) -> Any:
+    layers = torch.stack([h, h.relu(), -h], dim=1)
+    made, _ = s.attention(h.unsqueeze(1), layers, layers, need_weights=False)
+    return made.squeeze(1)
+
+
+def encoded(s: Any, h: Any) -> Any:
+    return s.encoder(torch.stack([h, h.relu()], dim=0))[-1]
+
+
+def encoder() -> Any:
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 8, activation="gelu", norm_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
 def geniepath(s: Any, x: Any, e: Any) -> Any:
     """Steps of an LSTM whose first state has a size of the graph."""
     state = (torch.zeros(1, x.shape[0], 5, device=x.device), torch.zeros(1, x.shape[0], 5))
@@ -82,6 +97,11 @@ def residual_of_heads(s: Any, x: Any, e: Any) -> Any:
 
 
 TAKEN: dict[str, tuple[Function, dict[str, Callable[[], Any]]]] = {
+    "attention between layers": (
+        rows_of(attending),
+        {"attention": lambda: nn.MultiheadAttention(WIDTH, 3, batch_first=True)},
+    ),
+    "an encoder of layers": (rows_of(encoded), {"encoder": encoder}),
     "casts": (lambda s, x, e: (s.first(x, e).double() * 3).tanh().float(), {}),
     "waves": (lambda s, x, e: torch.cat([torch.sin(h := s.first(x, e)), h.cos()], -1), {}),
     "chunk": (rows_of(halves), {}),
@@ -235,6 +255,11 @@ REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
         "GRU",
     ),
     "an unbatched sequence": (lambda s, x, e: s.gru(s.first(x, e))[0], {"gru": lambda: nn.GRU(WIDTH, 4)}, "GRU"),
+    "attention of vertices": (
+        rows_of(lambda s, h: s.attention(h, h, h)[0]),
+        {"attention": lambda: nn.MultiheadAttention(WIDTH, 2)},
+        "lets each vertex read all others",
+    ),
     "another vertex": (rows_of(lambda s, h: h.view(-1, 2, 3).roll(1, 0).flatten(1)), {}, "roll"),
     "a size of the graph": (
         rows_of(lambda s, h: h.view(-1, 2, 3).flatten(1) * (h.size(0) // 100000 + 1)), {}, "number of vertices"
