@@ -99,9 +99,8 @@ class Graphs:
     def trials(self) -> Iterator[tuple[str, KindsGraph]]:
         """Yield graphs with what is said of them.
 
-        Features are of several sizes, weights also zero and negative; some vertices have several edges to another one.
-        With kinds there are graphs in which relations, and all relations of a kind, have no edges, and relations
-        between the same kinds have edges of the same ends.
+        Features are of several sizes, weights also zero and negative. With kinds there are graphs in which relations,
+        and all relations of a kind, have no edges, and relations between the same kinds have edges of the same ends.
         """
         graph, kinds = self._drawn(_Size()), self.run.kinds
         for size in SIZES:
@@ -110,7 +109,6 @@ class Graphs:
         yield "weights of 0 among its edges", none
         negative = _weighed(graph, lambda weight: np.where(np.arange(len(weight)) % 4, weight, -weight))
         yield "negative weights among its edges", negative
-        yield "several edges between two vertices", _repeated(graph)
         many = len(graph.edges) if kinds.are_named and not self._both_ways else 0
         for first in range(min(2, many)):
             yield "relations without edges", self._cut(graph, {j for j in range(many) if j % 2 == first})
@@ -122,11 +120,15 @@ class Graphs:
             yield "attributes of 0 among its edges", _with_zeros(graph, self._types)
 
     def sized(self, *, large: bool) -> Iterator[tuple[str, KindsGraph]]:
-        """Yield graphs of several sizes, the smallest first; `large`: whether others than small ones are among them."""
+        """Yield graphs of several sizes, the smallest first; `large`: whether others than small ones are among them.
+
+        In the last one some vertices have several edges to another one.
+        """
         named = self.run.kinds.are_named
         sizes = _SMALL_OF_KINDS if named else _SMALL
         for about, size in (*sizes, *((_LARGE_OF_KINDS if named else _LARGE) if large else ())):
             yield about, self._drawn(size)
+        yield "several edges between two vertices", _repeated(self._drawn(_Size()))
 
     def _cut(self, graph: KindsGraph, relations: set[int]) -> KindsGraph:
         """Return a graph in which these relations, and their mirrors, have no edges."""
