@@ -89,7 +89,7 @@ def refuse(service: Service, serving: CurrentJob, model: Path, *, in_turn: bool,
     """
     current, saved = serving.current, serving.saved
     new = plan_to_run(model, undirected=saved.settings.partitioning.undirected)
-    _refuse_model(load_plan(saved.settings.model), new, service.contract(), model)
+    refuse_model(load_plan(saved.settings.model), new, service.contract(), model)
     if missing := [one for one in saved.settings.sources if not is_kafka(one) and not Path(one).exists()]:
         where = "give the command in the folder in which the job was started"
         msg = f"{current.job}: it reads {missing[0]}, which is not there; {where}"
@@ -105,7 +105,7 @@ def refuse(service: Service, serving: CurrentJob, model: Path, *, in_turn: bool,
         raise UsageError(msg)
 
 
-def _refuse_model(old: AnyPlan, new: AnyPlan, contract: Contract, model: Path) -> None:
+def refuse_model(old: AnyPlan, new: AnyPlan, contract: Contract, model: Path) -> None:
     if lacking := [kind for kind in contract.returned if kind not in names_of_returned(new)]:
         msg = f"--model {model}: it does not return {', '.join(lacking)}, which the service has from generation 0 on"
         raise UsageError(msg)

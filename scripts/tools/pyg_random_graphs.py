@@ -218,11 +218,11 @@ def _apart(about: str, want: Any, got: dict[str, Scaled], again: Callable[[], It
         apart = off([rows], [ours])
         if apart == np.inf:
             other = (one[kind] if isinstance(one, dict) else one for one in again())
-            apart = off([rows], [_settled(rows, ours, [one.reshape(rows.shape) for one in other])])
+            apart = off([rows], [settled(rows, ours, [one.reshape(rows.shape) for one in other])])
         yield f"{about} {kind}", apart
 
 
-def _settled(rows: np.ndarray, ours: Scaled, again: list[np.ndarray]) -> Scaled:
+def settled(rows: np.ndarray, ours: Scaled, again: list[np.ndarray]) -> Scaled:
     """Return ours, with the module's value where ours is not finite, and nothing says that the module's is.
 
     So it is where roundings decide it: a divisor that may be 0 is made of rounded values, as the deviation of equal

@@ -145,7 +145,7 @@ class Drawn(nn.Module):
 def test_where_roundings_decide_whether_a_value_is_finite_the_module_is_right() -> None:
     ours = Scaled(np.array([[np.nan, np.nan, np.nan, 2.0]]), np.array([[np.inf, np.inf, 1.0, np.inf]]))
     theirs, again = np.array([[-1.7, 1.0, 1.0, 1.0]]), np.array([[np.nan, 1.0, np.nan, np.nan]])
-    settled = pyg_random_graphs._settled(theirs, ours, [theirs, again])
+    settled = pyg_random_graphs.settled(theirs, ours, [theirs, again])
     np.testing.assert_array_equal(settled.rows, [[-1.7, np.nan, np.nan, 2.0]])
 
 
@@ -158,7 +158,7 @@ def test_infinities_less_infinities_are_any_value_that_is_no_number() -> None:
 def test_constants_in_a_row_of_the_module_with_nan_may_be_nan() -> None:
     theirs = np.array([[np.nan, 1.0], [1.0, 1.0]])
     ours = Scaled(np.full((2, 2), np.nan), np.full((2, 2), np.inf))
-    np.testing.assert_array_equal(pyg_random_graphs._settled(theirs, ours, [theirs]).rows, [[np.nan, 1], [np.nan] * 2])
+    np.testing.assert_array_equal(pyg_random_graphs.settled(theirs, ours, [theirs]).rows, [[np.nan, 1], [np.nan] * 2])
 
 
 def test_a_divisor_of_roundings_is_judged_by_no_float() -> None:

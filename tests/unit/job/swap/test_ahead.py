@@ -10,7 +10,7 @@ import pytest
 
 from freshet.gnn.plan import compile_plan
 from freshet.job.errors import UsageError
-from freshet.job.swap.ahead import _refuse_model
+from freshet.job.swap.ahead import refuse_model
 from tests.support.graphs.attributed import EDGE_WIDTH, gine
 from tests.support.graphs.models import make_model
 
@@ -25,6 +25,6 @@ def plan(*categories: int) -> Any:
 def test_a_model_of_fewer_categories_is_refused(before: tuple[int, ...]) -> None:
     new = plan(*[0] * (EDGE_WIDTH - 1), 5)
     with pytest.raises(UsageError, match=rf"attribute {EDGE_WIDTH - 1} of its edges numbers 5 categories, and the job"):
-        _refuse_model(plan(*before), new, CONTRACT, Path("M"))
-    _refuse_model(new, plan(*before), CONTRACT, Path("M"))
-    _refuse_model(new, new, CONTRACT, Path("M"))
+        refuse_model(plan(*before), new, CONTRACT, Path("M"))
+    refuse_model(new, plan(*before), CONTRACT, Path("M"))
+    refuse_model(new, new, CONTRACT, Path("M"))
