@@ -108,8 +108,8 @@ def refuse(service: Service, serving: CurrentJob, model: Path, *, in_turn: bool,
 def refuse_model(old: AnyPlan, new: AnyPlan, contract: Contract, model: Path) -> None:
     """Refuse a model that cannot follow the one of the job that serves.
 
-    Raises: UsageError for one that lacks a kind which the service returns, or reads features or attributes of edges that
-        the job does not have.
+    Raises: UsageError for one that lacks a kind which the service returns, or reads features or attributes of edges
+        that the job does not have.
     """
     if lacking := [kind for kind in contract.returned if kind not in names_of_returned(new)]:
         msg = f"--model {model}: it does not return {', '.join(lacking)}, which the service has from generation 0 on"
