@@ -86,25 +86,27 @@ class _AttentionOfRows(nn.Module):
     def __init__(self, of: nn.MultiheadAttention) -> None:
         super().__init__()
         self.weight, self.bias, self.out, self.heads = of.in_proj_weight, of.in_proj_bias, of.out_proj, of.num_heads
-        self.num_heads, self.dim = of.num_heads, int(of.batch_first)
+        self.dim = int(of.batch_first)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *masks: Any, **options: Any) -> tuple[Tensor, None]:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *masks: Any, **options: Any) -> tuple[Tensor, Tensor]:
         masks = (*masks, *(options.get(name) for name in ("key_padding_mask", "attn_mask")))
         if any(isinstance(one, Tensor) for one in masks):
             refuse("nn.MultiheadAttention with a mask is not read between the rows of a vertex. Nearest: without")
         if query.dim() != 3:
             refuse("nn.MultiheadAttention of rows (n, width) lets each vertex read all others")
         queries, keys, values = self._of_heads(query, key, value)
-        made = []
+        made, shown = [], []
         for of in queries:
             scores = [(of * key).sum(-1) * of.size(-1) ** -0.5 for key in keys]
             most = reduce(torch.maximum, scores)
             weights = [(one - most).exp() for one in scores]
             total = reduce(torch.add, weights)
             shares = [(one / total).unsqueeze(-1) for one in weights]
+            shown.append(torch.cat(shares, dim=-1))
             mixed = reduce(torch.add, [share * value for share, value in zip(shares, values, strict=True)])
             made.append(self.out(mixed.reshape(len(mixed), -1)))
-        return torch.stack(made, self.dim), None
+        by_head = torch.stack(shown, 2)  # (n, heads, queries, keys)
+        return torch.stack(made, self.dim), by_head.mean(1) if options.get("average_attn_weights", True) else by_head
 
     def _of_heads(self, *inputs: Tensor) -> list[list[Tensor]]:
         """Return the heads of queries, keys and values of each row."""

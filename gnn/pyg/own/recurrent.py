@@ -1,20 +1,16 @@
-"""Recurrent layers over a fixed number of steps, and products of matrices with rows of several dimensions.
+"""Recurrent layers over a fixed number of steps.
 
-torch computes both for all vertices in one product of matrices, in which the rows of vertices are not told apart any
-more. Here they are functions of one vertex: recurrent layers step by step, products as one matrix.
+torch computes them for all vertices in one product of matrices, in which the rows of vertices are not told apart any
+more. Here they are functions of one vertex, step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
-
-from freshet.gnn.pyg.forward.places import place_here
-from freshet.gnn.pyg.own.recorder import Operation, Recorder, tensors_in
 
 
 def _lstm_step(gates: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -75,53 +71,3 @@ def recurrent(
             last.append(state)
         steps = [torch.cat(pair, -1) if both_ways else pair[0] for pair in zip(*ways, strict=True)]
     return torch.stack(steps, 1 if batch_first else 0), *(torch.stack(one) for one in zip(*last, strict=True))
-
-
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_PRODUCTS = ("linear", "matmul", "__matmul__", "__rmatmul__", "einsum", "tensordot")
-
-
-def by_vertex(recorder: Recorder, func: Any, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Return what a function of torch gives that would put the rows of all vertices into one matrix; None for others.
-
-    Raises: ExportError where a product reads more than one vertex.
-    """
-    if name in _RECURRENT and len(args) == 9:
-        states = args[1] if isinstance(args[1], list | tuple) else [args[1]]
-        if any(recorder.find(one) is not None for one in (args[0], *states)):
-            return recurrent(name, *args)
-    if name in _PRODUCTS:
-        read = [one for one in tensors_in((args, options)) if recorder.find(one) is not None]
-        if len(read) == 1 and read[0].dim() > 2:
-            with _disable_current_modes():
-                result = func(*args, **options)
-                recorder.note_product(Operation(name, func, args, options, result, place_here()))
-            return result
-        if len(read) == 2 and "matmul" in name and min(one.dim() for one in read) > 3:  # as of heads
-            left, right = args[::-1] if name == "__rmatmul__" else args[:2]
-            return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(dim=-2)
-        if len(read) == 2 and name == "einsum":
-            return _einsum(*args)
-    return None
-
-
-def _einsum(equation: Any, *operands: Any) -> torch.Tensor | None:
-    """Return an einsum of two tensors whose rows have several dimensions in common, as by heads; None for others."""
-    tensors = operands[0] if len(operands) == 1 else operands
-    inputs, _, output = str(equation).replace(" ", "").partition("->")
-    names = inputs.split(",")
-    if len(tensors) != 2 or len(names) != 2 or not output or "." in inputs:
-        return None
-    common = set(names[0]) & set(names[1]) & set(output)
-    if len(common) < 2 or any(len(set(one)) < len(one) for one in (*names, output)):
-        return None
-    every = output + "".join(dict.fromkeys(one for one in inputs if one not in {*output, ","}))
-    factors = [
-        tensor.permute([name.index(one) for one in every if one in name])[
-            tuple(slice(None) if one in name else None for one in every)
-        ]
-        for tensor, name in zip(tensors, names, strict=True)
-    ]
-    made = factors[0] * factors[1]
-    summed = list(range(len(output), len(every)))
-    return made.sum(dim=summed) if summed else made

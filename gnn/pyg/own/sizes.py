@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from freshet.gnn.pyg.errors import ExportError
 from freshet.gnn.pyg.forward.places import place_here
 from freshet.gnn.pyg.forward.sizes import WHAT_TO_DO, Guard, RecordedSize, Sizes, Supposed, without
+from freshet.gnn.pyg.own.by_vertex import by_vertex
 from freshet.gnn.pyg.own.recorder import Recorder, tensors_in
-from freshet.gnn.pyg.own.recurrent import by_vertex
 from freshet.gnn.pyg.own.types import one_hot
 from freshet.gnn.pyg.own.values import Value, all_of, difference
 

@@ -59,8 +59,13 @@ def over_layers(s: Any, h: Any) -> Any:
 
 def attending(s: Any, h: Any) -> Any:
     layers = torch.stack([h, h.relu(), -h], dim=1)
-    made, _ = s.attention(h.unsqueeze(1), layers, layers, need_weights=False)
-    return made.squeeze(1)
+    made, shares = s.attention(h.unsqueeze(1), layers, layers)
+    return made.squeeze(1) + shares.flatten(1).repeat(1, 2)
+
+
+def scaled_products(s: Any, h: Any) -> Any:
+    heads = torch.stack([h, h.relu(), -h], dim=1).view(-1, 3, 2, 3).transpose(1, 2)
+    return F.scaled_dot_product_attention(heads, heads.tanh(), heads).transpose(1, 2).flatten(2).mean(1)
 
 
 def encoded(s: Any, h: Any) -> Any:
@@ -101,6 +106,7 @@ TAKEN: dict[str, tuple[Function, dict[str, Callable[[], Any]]]] = {
         rows_of(attending),
         {"attention": lambda: nn.MultiheadAttention(WIDTH, 3, batch_first=True)},
     ),
+    "scaled products": (rows_of(scaled_products), {}),
     "an encoder of layers": (rows_of(encoded), {"encoder": encoder}),
     "casts": (lambda s, x, e: (s.first(x, e).double() * 3).tanh().float(), {}),
     "waves": (lambda s, x, e: torch.cat([torch.sin(h := s.first(x, e)), h.cos()], -1), {}),
@@ -259,6 +265,11 @@ REFUSED: dict[str, tuple[Function, dict[str, Callable[[], Any]], str]] = {
         rows_of(lambda s, h: s.attention(h, h, h)[0]),
         {"attention": lambda: nn.MultiheadAttention(WIDTH, 2)},
         "lets each vertex read all others",
+    ),
+    "chance in attention": (
+        rows_of(lambda s, h: F.scaled_dot_product_attention(*[h.view(-1, 2, 3)] * 3, dropout_p=0.5).flatten(1)),
+        {},
+        "draws at random",
     ),
     "another vertex": (rows_of(lambda s, h: h.view(-1, 2, 3).roll(1, 0).flatten(1)), {}, "roll"),
     "a size of the graph": (
