@@ -162,7 +162,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         ),
         "counts or normalises over edges by hand",
     ),
-    "rows of edges": (lambda: Forward(lambda s, x, e: x[e[0]]), "returns a tensor of 2 dimensions, expected the rows"),
+    "rows of edges": (
+        lambda: Forward(lambda s, x, e: x[e[0]]),
+        "is a row for each edge, and Freshet keeps one per vertex",
+    ),
     "a mean of all vertices": (
         lambda: Forward(lambda s, x, e: x - (x * utils.degree(e[1], x.size(0)).view(-1, 1)).mean(0)),
         "mean reads more than one vertex or edge at once|reads something other",

@@ -77,7 +77,6 @@ def adds_to_what_is_kept(s: Any, x: Any, edge_index: Any) -> Any:
     "forward",
     [
         clamps_its_input,
-        clamps_the_data,
         clamps_what_is_detached,
         clamps_what_dropout_gave,
         writes_to_another,
@@ -105,6 +104,11 @@ def test_in_place_is_taken_where_nobody_reads_what_it_wrote_over(tmp_path: Path)
     made = module(in_place_where_nobody_reads, act=nn.ReLU(inplace=True), last=last)
     model = export_model(made, tmp_path / "M")
     assert [layer.type for layer in model.layers][-3:] == ["elu", "linear", "relu"]
+
+
+def test_what_is_written_into_the_data_of_rows_is_what_they_are(tmp_path: Path) -> None:
+    model = export_model(module(clamps_the_data), tmp_path / "M")
+    assert [layer.type for layer in model.layers] == ["gcn_conv", "clamp"]
 
 
 def asks_for_tensors(s: Any, x: Any, edge_index: Any) -> Any:

@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "by sources": (
         lambda s, x, e: scatter(x["b"][e[TO][1]], e[TO][0], dim=0, dim_size=x["a"].size(0)), "by the sources of edges"
     ),
-    "rows of edges": (lambda s, x, e: x["a"][e[TO][0]], "returns a tensor of 2 dimensions, expected the rows"),
+    "rows of edges": (lambda s, x, e: x["a"][e[TO][0]], "is a row for each edge, and Freshet keeps one per vertex"),
     "the size of another kind": (
         lambda s, x, e: brought(x["a"][e[NEAR][0]], e[NEAR], x["a"]) / x["b"].size(0),
         r"the number of vertices of 'b' along edges of \('a', 'near', 'a'\), which has no such end",
