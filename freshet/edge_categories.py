@@ -12,10 +12,13 @@ MOST_CATEGORIES = 1024
 
 def category_error(numbers: Sequence[float], counts: Sequence[int]) -> str:
     """Return why attributes of an edge are no categories, empty where they are; `counts` as in `are_categories`."""
-    for place, (number, count) in enumerate(zip(numbers, counts, strict=False)):
-        if count and not are_categories(np.array([[number]], np.float64), [count])[0]:
-            return f"attr: expected a whole number from 0 to {count - 1} at index {place}, got {number}"
-    return ""
+    if not counts:
+        return ""
+    row = np.array([numbers], np.float64)
+    if are_categories(row, counts)[0]:
+        return ""
+    place = next(i for i, count in enumerate(counts) if not are_categories(row[:, i : i + 1], [count])[0])
+    return f"attr: expected a whole number from 0 to {counts[place] - 1} at index {place}, got {numbers[place]}"
 
 
 def are_categories(attr: np.ndarray, counts: Sequence[int]) -> np.ndarray:
@@ -25,7 +28,7 @@ def are_categories(attr: np.ndarray, counts: Sequence[int]) -> np.ndarray:
     """
     good = np.ones(len(attr), bool)
     for place, count in enumerate(counts):
-        column = attr[:, place].astype(np.float32)
         if count:
+            column = attr[:, place].astype(np.float32)
             good &= (column >= 0) & (column < count) & (column == np.floor(column))
     return good

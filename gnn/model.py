@@ -134,7 +134,7 @@ class Model(WeightedModel):
     edge_features: Annotated[int, Field(ge=0)] = 0
     link_head: LinkHead | None = None
     type_columns: bool = False
-    """Whether the attributes of an edge begin with a column for each of `edge_types`: 1 for its own type, else 0."""
+    """True if the attributes of an edge begin with its type, one-hot over `edge_types`."""
     edge_categories: list[Annotated[int, Field(ge=0, le=MOST_CATEGORIES)]] = []
     """Of each attribute of an edge, how many categories it numbers, 0 where it is any number; empty: all are any."""
 

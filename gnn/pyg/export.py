@@ -198,7 +198,7 @@ def _with_categories(
     Raises: ExportError why it is none, or the `error` of how else it was read, where that is not about categories.
     """
     refused = list[ExportError]()
-    for one in ways_of_categories(module, asked.method):
+    for one in (ways := ways_of_categories(module, asked.method)):
         way = asked._replace(recorded=True, categories=one)
         with suppress(ExportError):  # what is no forward with attributes is refused for that
             trace(plain_copy(module), more.one_head(), way)
@@ -208,7 +208,7 @@ def _with_categories(
                 refused += [] if other.about == UNREAD else [other]
     if refused:
         raise refused[0] from error
-    looks = ways_of_categories(module, asked.method) and ("int64" in str(error) or "Embedding" in str(error))
+    looks = ways and ("int64" in str(error) or "Embedding" in str(error))
     raise ExportError(f"{error}. {LOOKED_UP}").of(error.about) if looks else error
 
 

@@ -59,7 +59,7 @@ class GraphSize(NamedTuple):
     edge_keys: str = ""
     """Kind of the keys of edges, of which then more may be than pairs; empty: they have none."""
     is_asked: bool = False
-    """Whether the server of the job computes the last layer (`--embeddings asked`)."""
+    """True if the server computes the last layer, as with `--embeddings asked`."""
 
 
 def settings_of(model: Path, shape: GraphSize, tasks: tuple[int, ...]) -> Settings:

@@ -121,7 +121,7 @@ LOOKED_UP = (
     "Attributes of edges that number categories are read as they came, as in self.emb(edge_attr[:, 0].long()). "
     "Nearest: that; columns of 0 and 1 in the stream; or types of edges, as in self.emb(edge_type)"
 )
-"""What is read of attributes that number categories, and what to do instead."""
+"""The end of a refusal: which lookups by attributes are supported, and an alternative."""
 _LOOKING = {"long", "one_hot", "int64"}
 _DATA = ("data", "batch", "graph", "g")
 _MOST_WIDTHS = 65

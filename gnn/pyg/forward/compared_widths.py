@@ -1,6 +1,6 @@
 """Comparisons of widths of rows in a traced forward, as `h + x if h.size(-1) == x.size(-1) else h`.
 
-A width is told by the layers and operations that made the rows; that of an input by the layer that reads it first.
+The layers and operations that make rows give their width. The width of an input is that of the first layer reading it.
 """
 
 from __future__ import annotations

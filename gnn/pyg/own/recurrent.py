@@ -1,7 +1,6 @@
 """Recurrent layers over a fixed number of steps.
 
-torch computes them for all vertices in one product of matrices, in which the rows of vertices are not told apart any
-more. Here they are functions of one vertex, step by step.
+torch multiplies the rows of all vertices by a matrix at once. Here a layer is a function of one vertex, step by step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a swap refuses before anything is done."""
+"""A swap refuses these before it changes anything."""
 
 from __future__ import annotations
 
